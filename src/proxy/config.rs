@@ -73,9 +73,9 @@ pub enum Follow {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MethodsConfig {
-    /// Globs of the methods that are forwarded.
+    /// Globs of the methods to forward.
     pub allow: Vec<String>,
-    /// Globs of methods that are refused, even if `allow` lists them.
+    /// Globs of methods to refuse, even if `allow` lists them.
     pub deny: Vec<String>,
     /// Origins of web pages that may call every allowed method, including those that sign: `https://app.example.org`.
     pub trusted_origins: Vec<String>,

@@ -9,7 +9,7 @@ use crate::{
     upstream::{IdentityError, UpstreamError, WrongChain},
 };
 
-/// Reason why a call could not be answered.
+/// Reason why a call has no answer.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CallError {
     /// The method is not on the list of allowed methods.
@@ -29,10 +29,10 @@ pub enum CallError {
     /// The client exceeds its rate limit.
     #[error("too many calls; come back in {}", Wait(*wait))]
     RateLimited {
-        /// Time until the next call is allowed.
+        /// Time until the client may make the next call.
         wait: Duration,
     },
-    /// The parameters are invalid; no upstream was asked.
+    /// The parameters are invalid; the call did not reach the upstream.
     #[error(transparent)]
     Params(ParamError),
     /// The upstream serves another chain than the expected one.
@@ -41,14 +41,14 @@ pub enum CallError {
     /// The upstream call failed.
     #[error(transparent)]
     Upstream(UpstreamError),
-    /// The upstream's answer passed all checks but cannot be proved, and proof is required.
+    /// The upstream's answer passed all checks, but verification requires a proof, and there is none.
     #[error(
         "the upstream's answer is unprovable, and verify.level = \"full\" with on_mismatch = \"reject\" \
          refuses such answers; ask again, or set on_mismatch = \"pass\""
     )]
     Unproved,
-    /// The block that a tag stood for in this packet left the chain after calls were answered from it; or the tags of
-    /// the packet stand for blocks on different branches.
+    /// The block that a tag stood for left the chain after other calls of the packet had used it; or the tags of the
+    /// packet stand for blocks on different branches.
     #[error("the block that `{}` meant left the chain during this batch; send it again", tag.as_str())]
     Left {
         /// The tag.

@@ -33,7 +33,7 @@ pub struct Proxy<S> {
     pub status: Status,
     /// Shows and removes cached entries.
     pub inspector: Inspector,
-    /// Fetches blocks before clients ask for them.
+    /// Fetches blocks on request of an operator.
     pub warmer: Warmer,
     /// Settings that a reload changes.
     pub reloadable: Reloadable,
@@ -111,9 +111,9 @@ pub fn proxy(
     let warmer = Warmer::new(head.clone(), state.clone(), fetcher.clone(), loader, &parts);
     let follower = Follower::new(head, state, fetcher, &parts, &config.chain);
     let service = ServiceBuilder::new()
-        // Outermost, so that refusals are counted too.
+        // Outermost, to count refusals too.
         .layer(MeasureLayer(metrics))
-        // Before any work is done.
+        // Before any other work.
         .layer(AdmitLayer)
         // Answers hits without waiting.
         .layer(CachedLayer { lookup, view, identity })

@@ -49,9 +49,9 @@ struct Pins {
 #[derive(Debug, Default)]
 struct Pin {
     link: Option<Link>,
-    /// A call was answered from this block, so the tag keeps it.
+    /// A call has used this block, so the tag keeps it.
     answered: bool,
-    /// The previous block left the chain before any call was answered from it.
+    /// The previous block left the chain before any call had used it.
     again: bool,
 }
 
@@ -134,7 +134,7 @@ impl PacketContext {
         is_it
     }
 
-    /// Returns whether a call was answered from the block that `tag` is pinned to.
+    /// Returns whether a call was answered from the pinned block of `tag`.
     pub(crate) fn is_answered(&self, tag: Tag) -> bool {
         let Some(pins) = self.pins.get() else { return false };
         pins.lock().of(tag).is_some_and(|pin| pin.answered)

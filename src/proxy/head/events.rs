@@ -15,7 +15,7 @@ pub(crate) trait CanonicityListener: fmt::Debug + Send + Sync {
     /// the listener loaded entries before any upstream had shown its chain.
     fn chain_adopted(&self, chain: &ChainIdentity) -> bool;
 
-    /// Called before and after canonicity is reset: entries that are being loaded must be ignored.
+    /// Called before and after a reset of canonicity: the listener must ignore entries that it is loading.
     fn canonicity_doubted(&self);
 
     /// Called after the view has forgotten all canonicity; the listener must do the same.
@@ -28,8 +28,8 @@ pub(crate) trait CanonicityListener: fmt::Debug + Send + Sync {
     fn blocks_finalized(&self, blocks: &[(BlockNumber, BlockHash)]);
 
     /// Called before finality advances to this block, or, if `counts` is false, when an answer that does not count
-    /// names it. Resolves to whether the answer can still be trusted: after an alarm the finalized block must be
-    /// fetched again.
+    /// names it. Resolves to whether to trust the answer still: after an alarm the caller must fetch the finalized
+    /// block again.
     fn finality_advances(&self, block: (BlockNumber, BlockHash), counts: bool) -> BoxFuture<'_, bool>;
 
     /// Returns a number that changes with each [`canonicity_doubted`](Self::canonicity_doubted).

@@ -17,13 +17,13 @@ use crate::{
     upstream::{EndpointId, Upstream, UpstreamError},
 };
 
-/// Number of blocks after which the finalized block is requested without a call that needs it …
+/// Number of blocks after which the tracker requests the finalized block, without a call that needs it …
 const FINALIZED_BLOCKS: u64 = 32;
 /// … and the time that must pass as well.
 const FINALIZED_TIME: Duration = Duration::from_secs(60);
 /// Pause after a deferred finality update.
 const DEFERRED: Duration = Duration::from_secs(10);
-/// Number of deferred updates in a row after which one warning is logged.
+/// Number of deferred updates in a row after which to log one warning.
 const WARN_AFTER: u32 = 3;
 
 /// Shortest time between two rechecks of the finalized block after contradicting answers.
@@ -33,7 +33,7 @@ const RECHECKED: Duration = Duration::from_secs(1);
 pub(super) enum FinalCheck {
     /// The endpoint has that block, or has pruned it.
     Stands,
-    /// The endpoint has no such block: canonicity is suspended.
+    /// The endpoint has no such block, which suspends canonicity.
     Suspended,
     /// The endpoint has another block at that number: the view has forgotten all canonicity.
     Alarm,
@@ -51,8 +51,8 @@ pub(crate) struct FinalityTracker {
 
 #[derive(Debug, Default)]
 struct FinalityTimes {
-    /// Time of the last deferred finality update, and the number of such updates in a row. An update is deferred if
-    /// the previous finalized block cannot be confirmed.
+    /// Time of the last deferred finality update, and the number of such updates in a row. The tracker defers an
+    /// update if it cannot confirm the previous finalized block.
     deferred: Option<(Instant, u32)>,
     /// Time of the last recheck after a contradicting answer.
     rechecked: Option<Instant>,
@@ -125,8 +125,8 @@ impl FinalityTracker {
     }
 
     /// Handles an endpoint, with its head at `head`, that has no block at the finalized number. If its own finalized
-    /// block is higher, it has pruned that history. If it is the same block, another replica behind the same URL
-    /// answered.
+    /// block is higher, it has pruned that history. If it is the same block, the denial came from another replica
+    /// behind the same URL.
     async fn denied(
         &self,
         finalized @ (number, hash): (BlockNumber, BlockHash),
@@ -234,8 +234,8 @@ impl FinalityTracker {
         Ok(finalized)
     }
 
-    /// Returns whether the previous finalized block was replaced, which is an alarm. It is fetched again, and before
-    /// the listener stores the higher block: after a crash there would be nothing left to compare.
+    /// Returns whether another block replaced the previous finalized block, which is an alarm. Fetches that block
+    /// again, before the listener stores the higher one: after a crash there would be nothing left to compare.
     async fn replaces_finalized(&self, higher: BlockNumber) -> Result<bool, UpstreamError> {
         let before = self.view.tracker().finalized().filter(|(number, _)| *number < higher);
         let Some((number, hash)) = before else { return Ok(false) };
@@ -254,7 +254,7 @@ impl FinalityTracker {
         self.times.lock().deferred = None;
     }
 
-    /// Defers a failed update: the finalized block is requested again after a pause, not with every head.
+    /// Defers a failed update: requests the finalized block again after a pause, not with every head.
     pub(super) fn defer(&self, error: &UpstreamError) {
         self.view.drop_finalized_request();
         let mut times = self.times.lock();
@@ -289,7 +289,7 @@ impl FinalityTracker {
         self.view.forget_finalized();
     }
 
-    /// Returns whether the finalized block should be requested under this head.
+    /// Returns whether to request the finalized block under this head.
     pub(super) fn is_due(&self, head: BlockNumber, now: Stamp) -> bool {
         if !self.view.tracker().rules().finality {
             return false;

@@ -33,7 +33,7 @@ use crate::{
     upstream::{EndpointId, Upstream, UpstreamError},
 };
 
-/// Longest wait for the finalized block; after that the node is asked instead.
+/// Longest wait for the finalized block; after that, ask the node without it.
 const FINALITY_PATIENCE: Duration = Duration::from_secs(2);
 /// Pause before the next such wait if the node has no finalized block. If the node does not answer, the pause doubles
 /// up to this.
@@ -171,7 +171,7 @@ impl HeadTracker {
                 now,
                 |sent| this.view.may_join(sent, arrival),
                 move || {
-                    // On behalf of all clients, not only of the one that started it.
+                    // On behalf of all clients, so no client's limits apply.
                     let context = CallContext { client: None, ..CallContext::current() };
                     context.scope(async move {
                         let metrics = asking.metrics.clone();

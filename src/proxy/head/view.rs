@@ -288,7 +288,7 @@ impl SharedView {
         }
         let listener = self.listener().filter(|_| resets);
         if let Some(listener) = &listener {
-            // An entry that is being loaded must not enter after it was forgotten …
+            // A loading entry must not enter after the tracker forgot it …
             listener.canonicity_doubted();
         }
         self.change(|tracker| if resets { tracker.forget(now) } else { tracker.invalidate_after_write(now) });
@@ -303,7 +303,7 @@ impl SharedView {
     /// that chain. Content by hash stays.
     pub(crate) fn invalidate(&self) {
         let now = self.clock.now();
-        // First: an entry that is being loaded must not enter after the tracker forgot it.
+        // First: a loading entry must not enter after the tracker forgot it.
         if let Some(listener) = self.listener() {
             listener.canonicity_doubted();
         }
@@ -380,8 +380,8 @@ impl SharedView {
     }
 }
 
-/// Returns whether the wall clock moved differently from the monotonic clock since `then`. The monotonic clock stands
-/// still while the machine sleeps.
+/// Returns whether the wall clock ran ahead of the monotonic clock since `then`, or backwards. The monotonic clock
+/// stands still while the machine sleeps.
 fn has_jumped(passed: Duration, then: SystemTime, now: SystemTime) -> bool {
     match now.duration_since(then) {
         Ok(on_the_wall) => on_the_wall > passed + CLOCK_JUMP,

@@ -18,11 +18,10 @@ pub(crate) struct AdmitLayer;
 #[derive(Clone, Debug)]
 pub(crate) struct Admit<S>(S);
 
-/// Returns why the call is refused, if it is.
+/// Checks the rate limit and the policy of the caller.
 fn check(request: &Request) -> Result<(), CallError> {
     let caller = request.packet().caller();
-    // Every call is charged first, even if it is refused or served from the cache, so that a batch of a hundred costs
-    // a hundred.
+    // Charge every call, even one that is then refused or served from the cache: a batch of a hundred costs a hundred.
     caller.charge().map_err(|wait| CallError::RateLimited { wait })?;
     caller.policy.check(request.call().method.as_str(), caller.origin.as_ref())
 }

@@ -43,8 +43,8 @@ pub(crate) struct Deadline<S> {
 }
 
 pin_project! {
-    /// Resolves with the answer, with [`CallError::Deadline`] or with [`CallError::Stopping`], whichever is first. A call
-    /// whose answer waits for its proof at the deadline fails with [`CallError::ProofOverdue`].
+    /// Resolves with the answer, [`CallError::Deadline`] or [`CallError::Stopping`], whichever comes first. A call
+    /// that waits for a proof thread at the deadline fails with [`CallError::ProofOverdue`].
     pub(crate) struct ResponseFuture<F> {
         #[pin]
         inner: Timeout<TaskLocalFuture<ProofWait, F>>,

@@ -106,7 +106,7 @@ impl BlockLookup<'_> {
             return self.in_block(query, content);
         }
         match self.in_block(query.with_part(Part::Block), content) {
-            // A full block that cannot be cached would be fetched in vain.
+            // Do not fetch a full block that cannot be cached.
             LookupPlan::Fetch(whole) if !full && self.entries.is_uncacheable(whole) => {
                 LookupPlan::Fetch(whole.with_part(Part::BlockWithHashes))
             }

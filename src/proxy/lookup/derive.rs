@@ -1,8 +1,8 @@
 //! Answers sliced out of larger entries, on chains where nothing proves that a node would answer the same.
 //!
-//! On Ethereum, a single transaction equals the transaction in its block. On a chain with other rules it may have
-//! more or different members. So where only the structure is checked, entries that are cached both ways are compared.
-//! After the first difference, that part is no longer sliced.
+//! On Ethereum, a single transaction equals the transaction in its block. On a chain with other rules it may have more
+//! or different members. So where verification checks only the structure, this module compares entries that are cached
+//! both ways. After the first difference, the proxy no longer slices that part.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 

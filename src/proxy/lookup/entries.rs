@@ -91,8 +91,8 @@ impl<'a> Entries<'a> {
         self.renews(Kind::Receipts, receipts, number).then_some(Query::new(Part::Receipts, block))
     }
 
-    /// Returns whether an entry should be fetched again: it cannot be proved, was fetched before its block was final,
-    /// and the block is final now. Nodes err most about new blocks.
+    /// Returns whether to fetch an entry again: nothing proves it, it is from before its block became final, and the
+    /// block is final now. Nodes err most about new blocks.
     pub(super) fn renews<T>(&self, kind: Kind, content: &Verified<T>, number: BlockNumber) -> bool {
         self.demands(kind) == Demand::Structural && !content.lasts() && self.view.tracker().is_final(number)
     }

@@ -1,8 +1,8 @@
 //! Ski rental: when a whole block is cheaper than its parts.
 //!
-//! The first answer from a block is fetched alone. At the second, or when a packet asks for two at once, the whole
-//! block (or all its receipts) is fetched, because the rest is likely to follow. So a client pays at most about twice
-//! the best plan, and an indexer that walks the receipts of a block pays for two or three calls instead of two
+//! The first answer from a block is fetched alone. At the second, or when a packet asks for two at once, the proxy
+//! fetches the whole block (or all its receipts), because the rest is likely to follow. So a client pays at most about
+//! twice the best plan, and an indexer that walks the receipts of a block pays for two or three calls instead of two
 //! hundred.
 
 use parking_lot::{Mutex, MutexGuard};
@@ -59,7 +59,7 @@ impl PrefetchCounter {
     }
 
     /// Returns the slot of a block: its own, else a free one, else the first of two. With one slot per block, two
-    /// blocks that are walked together could take it from each other, and neither would ever be fetched whole.
+    /// blocks that are walked together could take it from each other, and the proxy would fetch neither whole.
     fn place(&self, part: Part, block: BlockHash) -> MutexGuard<'_, Option<SingleFetch>> {
         let [one, two] = places(part, block);
         let is_own = |place: &Option<SingleFetch>| place.is_some_and(|fetched| fetched.of == (part, block));

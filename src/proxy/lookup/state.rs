@@ -3,7 +3,7 @@
 use super::{absence::Absences, derive::Derivations, node_support::NodeSupport, uncacheable::Uncacheable};
 use crate::cache::Cache;
 
-/// Cached entries, and what the proxy has learned about their source.
+/// Cached entries, and the knowledge about absent, uncacheable and unsupported data.
 #[derive(Debug)]
 pub(crate) struct CacheState {
     pub(crate) cache: Cache,

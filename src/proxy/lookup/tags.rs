@@ -41,8 +41,7 @@ impl<'a> Tags<'a> {
         Self { view, packet, arrival: packet.arrival(view.clock()), pinned: Cell::new(None) }
     }
 
-    /// Returns whether canonicity is suspended, and the finalized block should be requested again before this call is
-    /// answered.
+    /// Returns whether canonicity is suspended, and this call should first ask for the finalized block again.
     pub(super) fn is_refresh_due(&self) -> bool {
         let tracker = self.view.tracker();
         // A refresh sent after this call arrived shows all there is to know.

@@ -6,16 +6,16 @@ use tokio::time::Instant;
 
 use crate::eth::Query;
 
-/// Time after which a fetch is tried again whose answer could not be stored.
+/// Time after which to retry a fetch whose answer could not be stored.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// Time for which a fetch is not repeated after the upstream lacked known data.
+/// Time for which not to repeat a fetch after the upstream lacked known data.
 const LACKING: Duration = Duration::from_secs(1);
 
 /// Number of queries kept of each kind.
 const CAPACITY: u64 = 1 << 12;
 
-/// Fetches that need not be tried for now. Clones share them.
+/// Fetches that are useless for now. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Uncacheable {
     /// Fetches whose answer could not be stored, or that renewed an entry.

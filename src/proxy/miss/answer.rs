@@ -33,10 +33,10 @@ use crate::{
     verify::Content,
 };
 
-/// Number of plans carried out for one call. If the chain still changes after that, the call is forwarded.
+/// Number of plans carried out for one call. If the chain still changes after that, the proxy forwards the call.
 const MAX_PLANS: u32 = 3;
 
-/// Number of times that a call is forwarded while its answer is of a block that left the chain.
+/// Number of attempts to forward a call, while its answer is of a block that left the chain.
 const MAX_FORWARDS: usize = 2;
 
 /// Longest wait for the first answer of an upstream after the start; then unconfirmed tiers answer.
@@ -63,8 +63,8 @@ pub(crate) struct Answerer {
 // === impl Answerer ===
 
 impl Answerer {
-    /// Carries out the plan of a lookup, and looks up again after each wait, until there is an answer. Rare paths are
-    /// boxed to keep the future small.
+    /// Carries out the plan of a lookup, and looks up again after each wait, until there is an answer. Boxes rare
+    /// paths to keep the future small.
     pub(super) async fn answer(
         self: Arc<Self>,
         asked: QueryCall,
@@ -150,12 +150,12 @@ impl Answerer {
         }
     }
 
-    /// Answers a call that names its block by a tag. All calls of a packet are answered from the same block.
+    /// Answers a call that names its block by a tag. All calls of a packet use the same block.
     async fn answer_tag(&self, asked: &QueryCall, tag: Tag, arrival: Stamp) -> Result<Answered, CallError> {
         let packet = asked.request.packet();
         let client = packet.caller().client;
         loop {
-            // A tracked head is known to stay until the tracker reports otherwise; other tags may be below the
+            // The tracker reports if a tracked head leaves the chain; the blocks of other tags may be below the
             // tracked blocks.
             let since = if tag == Tag::Latest { arrival } else { self.view.clock().now() };
             let Some(link) = self.find_meaning(asked, tag, arrival).await? else {
@@ -164,7 +164,7 @@ impl Answerer {
                 let forwarding = Box::pin(self.forwarder.forward_as_asked(asked, arrival));
                 let answered = self.concurrency.within(client, forwarding).await?.answered;
                 let is_content = answered.answer.is_content();
-                // Nothing shows whether the answer is of the block that the other calls were answered from.
+                // Nothing shows whether the answer is of the same block as the answers to the other calls.
                 if is_content && packet.shares(tag) && !self.view.tracker().is_suspended() {
                     return Err(CallError::Left { tag });
                 }
@@ -192,7 +192,7 @@ impl Answerer {
             if is_denied || (self.is_left(tag, link, since) && !packet.is_answered(tag)) {
                 return Err(CallError::Left { tag });
             }
-            // Once a call was answered from a block, the others are too, even if it has left the chain since. If
+            // Once one call has used this block, the others use it too, even if it has left the chain since. If
             // another call found first that the block left, this one starts over with the block that the tag stands
             // for now.
             if packet.commit(tag, link) {
@@ -227,14 +227,14 @@ impl Answerer {
             };
             match refreshed {
                 Ok(()) => {}
-                // While canonicity is suspended, the call is forwarded.
+                // While canonicity is suspended, forward the call.
                 Err(_) if view.tracker().is_suspended() => return Ok(None),
                 // The upstream failed to show the block of the tag. A forwarded call could show the client a head
                 // that the view does not know.
                 Err(error) if error.is_failure() && !self.passes(&error) => {
                     return Err(CallError::Upstream(error));
                 }
-                // The node can still be asked, and its answer is passed on.
+                // The node can still answer the call itself.
                 Err(_) => return Ok(None),
             }
         }
@@ -245,8 +245,8 @@ impl Answerer {
         }
     }
 
-    /// Refreshes these tags, and the head last, even if a call was answered from it: the next packet must not find
-    /// the same two branches.
+    /// Refreshes these tags, and the head last, even if a call has used it: the next packet must not find the same two
+    /// branches.
     async fn refresh_all(&self, tags: &[Tag]) -> Result<(), UpstreamError> {
         let view = &self.view;
         for tag in tags.iter().filter(|tag| **tag != Tag::Latest) {
@@ -354,7 +354,7 @@ impl Answerer {
                 }
             };
             if waited.is_err() {
-                // Without a fresh view the call can still be forwarded.
+                // Without a fresh view, forward the call.
                 break;
             }
         }

@@ -36,8 +36,7 @@ use crate::{
     verify::Content,
 };
 
-/// Pauses before the upstream is asked again for data that must exist: replicas behind a load balancer rarely lag by
-/// more.
+/// Pauses before another request for data that must exist: replicas behind a load balancer rarely lag by more.
 const INSIST: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(300), Duration::from_millis(900)];
 
@@ -139,7 +138,7 @@ impl AnswerFetcher {
             },
         };
         if let Some((number, hash)) = misnumbered(asked.query, &value) {
-            // The view has this block at a number that it does not have. Drop it from the view and refresh.
+            // The view has this block at a wrong number. Drop it from the view, and refresh.
             self.view.learn(|tracker, _| tracker.remove(number, hash));
             return Ok(Came::Denied);
         }
@@ -159,7 +158,7 @@ impl AnswerFetcher {
         let content = match value {
             Fetched::Content(content) => content,
             Fetched::Short(answer) => {
-                // On a development chain, the node's answer is final.
+                // On a development chain, pass on the node's answer.
                 let is_development = self.view.tracker().rules().development;
                 let answered = Answered::new(answer, outcome(false));
                 return Ok(if is_development { Came::Answer(answered) } else { Came::Denied });
@@ -172,15 +171,15 @@ impl AnswerFetcher {
                     return Ok(Came::Denied);
                 }
                 let is_content = answer.is_content();
-                // A count of a block that does not exist is also left to the node, because nodes differ.
+                // The node also answers for a count of a block that does not exist, because nodes differ.
                 if !asked.takes(fetch)
                     && (is_content || asked.query.is_count() || matches!(answer, Answer::Error(_)))
                 {
                     if fetch.part == Part::Block {
                         self.store.note_uncacheable(fetch);
                     }
-                    // The answer cannot be sliced, or answers another question than the client's: let the node answer
-                    // the client's call.
+                    // The answer cannot be sliced, or answers another question: let the node answer the client's own
+                    // call.
                     return self.forward_instead(asked, arrival).await;
                 }
                 if is_content && self.prover.demands_proof(asked.query) && self.prover.rejects() {
@@ -296,9 +295,9 @@ impl AnswerFetcher {
         let _ = self.fetcher.fetch(block, self.view.clock().now()).await;
     }
 
-    /// Returns the proved answer. Single content is verified against its block, which the proof has fetched. If it
-    /// differs, it is fetched again, now with the block in the cache: the check rejects an endpoint that repeats the
-    /// wrong answer, and another one is asked.
+    /// Returns the proved answer. The proof has fetched the block of single content. If the block contradicts the
+    /// content, fetches the content again, now with the block in the cache: the check rejects an endpoint that repeats
+    /// the wrong answer, and the upstream pool asks another one.
     async fn prove_fetched(
         &self,
         asked: &QueryCall,

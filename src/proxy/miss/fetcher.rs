@@ -26,7 +26,7 @@ pub(crate) enum Fetched {
     Content(Content),
     /// Fewer receipts than their block has transactions.
     Short(Answer),
-    /// `null`, an error of the node, or an answer that cannot be stored: passed on unchanged.
+    /// `null`, an error of the node, or an answer that may not enter the cache.
     Other(Answer),
 }
 
@@ -56,10 +56,10 @@ pub(super) fn is_settled(number: BlockNumber, head: Option<BlockNumber>) -> bool
     head.is_some_and(|head| number.0.saturating_add(SETTLED) <= head.0)
 }
 
-/// Returns the requirements of a fetch. Content that depends on the canonical branch is fetched from the primary
-/// endpoint; content by block hash, and final content, from any. If an endpoint lacks content that must exist,
-/// because it is named by block hash or is far enough below the head, another one is asked. Content above the head
-/// may not exist yet, so a `null` for it is an answer.
+/// Returns the requirements of a fetch. The primary endpoint serves content that depends on the canonical branch; any
+/// endpoint serves content by block hash, and final content. If an endpoint lacks content that must exist (by block
+/// hash, final, or far enough below the head), the upstream pool asks another one. Content above the head may not
+/// exist yet, so `null` is an answer.
 fn need(query: Query, finalized: Option<BlockNumber>, head: Option<BlockNumber>) -> Requirements {
     let block = query.number();
     let anybody = query.names_hash() || block.is_some_and(|block| Some(block) <= finalized);
@@ -143,14 +143,14 @@ impl Fetcher {
         shared.map_err(|_| UpstreamError::Abandoned)
     }
 
-    /// Fetches a cached entry again; returns whether it arrived. If it did not, because the node has pruned it or
-    /// fails, it is not tried again for a while.
+    /// Fetches a cached entry again; returns whether it arrived. If not, because the node has pruned it or fails, does
+    /// not try again for a while.
     pub(super) async fn renew(self: &Arc<Self>, query: Query, arrival: Stamp) -> bool {
         if self.state.uncacheable.contains(query) {
             return false;
         }
         let fetched = self.fetch(query, arrival).await;
-        // Recorded even on success: an answer that cannot be stored would be fetched again with every call.
+        // Even on success: otherwise an answer that may not enter the cache would cause a fetch with every call.
         self.state.uncacheable.note(query);
         fetched.is_ok_and(|shared| !matches!(shared.value, Fetched::Other(_)))
     }
@@ -160,7 +160,7 @@ impl Fetcher {
         content.named_home().is_some() && self.state.cache.serves(content)
     }
 
-    /// Returns the check for an answer to a request that is sent now.
+    /// Returns the check for the answer to a request sent at `sent`.
     pub(super) fn check(&self, query: Query, sent: Stamp) -> Check {
         let known = KnownAt::new(self.state.cache.clone(), self.view.clone(), sent);
         Check::new(self.verifier.clone(), query, Arc::new(known))
@@ -189,8 +189,8 @@ impl Fetcher {
                 self.state.node.note_receipts_error(error);
             }
             answer if answer.is_null() => {
-                // The `null` counts under this head only if the endpoint has reached it: the one that showed the head
-                // may have failed since.
+                // The `null` counts under this head only if this endpoint has reached it; another endpoint may have
+                // shown the head.
                 if let (Part::Receipt, At::Tx(transaction), Some(head)) = (query.part, query.at, head)
                     && by.get().is_some_and(|by| self.upstream.has_reached(by, head.number))
                     // Data that is known to exist is not absent.
@@ -202,7 +202,7 @@ impl Fetcher {
             Answer::Result(_) | Answer::Error(_) => {}
         }
         if self.view.generation() != generation {
-            // The node was reset, or serves another chain now: the answer goes to this call, but is not stored.
+            // The node was reset, or serves another chain now: answer this call, but do not store the answer.
             return Ok(Fetched::Other(answer));
         }
         // An answer by block hash does not say which block is canonical.
@@ -211,7 +211,7 @@ impl Fetcher {
         let is_content = answer.is_content();
         let is_uncacheable = match &verdict {
             Some(Verdict::Passed(_) | Verdict::Short) => false,
-            // Nothing speaks against the answer.
+            // An overloaded verifier says nothing about the answer.
             Some(Verdict::Overdue(overdue)) => !overdue.is_overload(),
             Some(Verdict::Unproved(..) | Verdict::Wrong(_)) | None => true,
         };
@@ -236,7 +236,7 @@ impl Fetcher {
     /// Stores content if the view agrees with its position. `canonical` is the send time if the answer says which
     /// block is canonical; answers by block hash do not.
     pub(super) async fn keep(self: &Arc<Self>, content: Content, canonical: Option<Stamp>) -> Content {
-        // Where proof is demanded, unproved content counts for nothing, nor does the position that it names.
+        // Where proof is demanded, unproved content counts for nothing, and neither does the position that it names.
         let kind = Kind::of(content.part());
         if content.level() != Level::Proved && self.verifier.demands_proof(kind) {
             self.place_cached(&content, canonical).await;
@@ -251,8 +251,8 @@ impl Fetcher {
         self.store.insert(content).await
     }
 
-    /// Hashes alone prove nothing, but the cached block with the same header may be proved, and then its number is
-    /// known.
+    /// Tells the view the number of a block with hashes, if the cached block has the same header: hashes alone prove
+    /// nothing.
     async fn place_cached(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) {
         let Content::BlockWithHashes(with_hashes) = content else { return };
         let cached = self.state.cache.peek_block(with_hashes.hash());

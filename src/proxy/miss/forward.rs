@@ -57,7 +57,7 @@ impl Forwarder {
         Self { head, view, fetcher, prover, upstream, identity }
     }
 
-    /// Forwards the call unchanged. The answer is checked, but not stored.
+    /// Forwards the call unchanged, and checks the answer without storing it.
     pub(super) async fn forward_as_asked(
         &self,
         asked: &QueryCall,

@@ -1,8 +1,7 @@
-//! Proves content that cannot be proved by itself.
+//! Proves content that contains no proof of its own.
 //!
-//! A single transaction or receipt, or a list of hashes, contains no proof: only the whole block proves it, and all
-//! receipts of the block. Where proof is demanded, these are fetched, once per block, and the answer is sliced out of
-//! them.
+//! Only the whole block, and all its receipts, prove a single transaction or receipt, or a list of hashes. Where proof
+//! is demanded, the prover fetches them, once per block, and slices the answer out of them.
 
 use std::sync::Arc;
 
@@ -55,7 +54,8 @@ impl Prover {
         self.verifier.demands_proof(Kind::of(query.part))
     }
 
-    /// Returns the proved answer. An answer that cannot be proved is passed on, unless `on_mismatch` rejects it.
+    /// Returns the proved answer. Without a proof, returns the unproved answer, or an error if `on_mismatch` is
+    /// `reject`.
     pub(super) async fn prove(
         &self,
         query: Query,
@@ -82,7 +82,7 @@ impl Prover {
         }
     }
 
-    /// Returns the proved answer to a query for which this content was fetched; `None` if it cannot be proved.
+    /// Returns the proved answer to a query from the content fetched for it; `None` if there is no proof.
     pub(super) async fn proved(
         &self,
         query: Query,

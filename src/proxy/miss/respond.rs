@@ -106,8 +106,7 @@ impl Inner {
         Box::pin(async move { concurrency.within(client, work).await })
     }
 
-    /// Answers a query. The plan is used only if a permit is free at once: after a wait, the cache is looked up
-    /// again.
+    /// Answers a query. Uses the plan only if a permit is free at once; after a wait, looks up the cache again.
     fn answer(
         &self,
         query: Query,
@@ -133,7 +132,7 @@ impl Inner {
     async fn bypass(self: Arc<Self>, call: Call) -> Result<Answered, CallError> {
         self.forwarder.confirm_chain().await?;
         if self.upstream.is_preferred_check_due() {
-            // A client whose calls are only forwarded never refreshes the head, and would stay with a fallback
+            // A client whose calls all bypass the cache never refreshes the head, and would stay with a fallback
             // endpoint.
             let head = self.head.clone();
             tokio::spawn(async move { head.refresh(Tag::Latest, head.view().clock().now()).await });
@@ -161,8 +160,7 @@ impl Inner {
         }
     }
 
-    /// Forwards a call that can change the chain. The view becomes stale when the call is sent and again when it is
-    /// answered.
+    /// Forwards a call that can change the chain. Sending the call makes the view stale, and so does its answer.
     async fn write(self: Arc<Self>, call: Call) -> Result<Answered, CallError> {
         self.forwarder.confirm_chain().await?;
         let resets = is_reset(call.method.as_str());

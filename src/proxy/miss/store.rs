@@ -11,8 +11,8 @@ use crate::{
     verify::{Content, Unproved, Verified, Verifier},
 };
 
-/// Maximum number of single receipts to compare with their block when it arrives. If there are more, all are removed:
-/// each comparison parses the block, and a client that reads so many is better served by the whole receipt list.
+/// Maximum number of single receipts to compare with their block when it arrives. If there are more, removes all of
+/// them: each comparison parses the block, and the whole receipt list better serves a client that reads so many.
 const MAX_COMPARED: usize = 4;
 
 /// Runs the insertion of content that lists this many transactions, off the runtime if there are many.

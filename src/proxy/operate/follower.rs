@@ -41,7 +41,7 @@ const REMEMBERED: usize = 4 * MOST_BEHIND;
 /// Longest pause before a retry after an upstream failure (or the interval, if that is longer).
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
-/// First pause before a lost subscription is retried; later ones are longer.
+/// First pause before the retry of a lost subscription; later ones are longer.
 const FIRST_RECONNECT: Duration = Duration::from_millis(250);
 
 /// Follows the chain.
@@ -67,10 +67,10 @@ struct News {
     heard: Notify,
 }
 
-/// Blocks that were fetched, so that each is fetched once.
+/// Fetched blocks, so that the follower fetches each once.
 #[derive(Debug, Default)]
 struct Followed {
-    /// Number at which following began; older blocks are fetched on demand.
+    /// Number at which following began; calls fetch older blocks on demand.
     floor: Option<BlockNumber>,
     /// Newest last. Without a link if the block could not be cached, so that its parent is unknown.
     blocks: VecDeque<(BlockHash, Option<Link>)>,
@@ -189,7 +189,7 @@ impl Follower {
             tokio::select! {
                 () = self.listen_to(feed) => {}
                 changed = feeds.changed() => {
-                    // The new feed may not repeat the old feed's notifications; poll until it is subscribed.
+                    // The new feed may not repeat the old feed's notifications; poll until its subscription is up.
                     self.news.subscribed.send_replace(false);
                     if changed.is_err() {
                         // The sender is gone: the feed cannot change any more.
@@ -235,7 +235,7 @@ impl Follower {
         loop {
             subscription.event().await?;
             self.news.heard.notify_one();
-            // Not earlier: a server that accepts and disconnects would be retried at once, forever.
+            // Not earlier: otherwise a server that accepts and disconnects would cause a retry at once, forever.
             backoff.reset();
             if std::mem::take(warned) {
                 info!(feed = %feed.url(), "newHeads subscription restored");
@@ -296,8 +296,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Fetches a block and, if configured, its receipts. `None` if the block could not be cached: it is not tried
-    /// again here.
+    /// Fetches a block and, if configured, its receipts. `None` if the block could not be cached; the follower does
+    /// not retry it.
     async fn fetch(&self, hash: BlockHash) -> Result<Option<Link>, CallError> {
         let cache = &self.state.cache;
         let block = match cache.block(hash) {
@@ -308,7 +308,7 @@ impl Follower {
             },
         };
         let wants_receipts = self.follow == Follow::Full && self.state.node.has_block_receipts();
-        // After the block, because they are verified against it.
+        // After the block, which verifies them.
         if wants_receipts && cache.receipts(hash).is_none() {
             self.fetch_one(Query::new(Part::Receipts, hash)).await?;
         }
@@ -343,7 +343,7 @@ impl News {
 // === impl Followed ===
 
 impl Followed {
-    /// Returns the number below which nothing is fetched.
+    /// Returns the number below which the follower fetches nothing.
     fn begin(&mut self, head: BlockNumber) -> BlockNumber {
         *self.floor.insert(self.floor.map_or(head, |floor| floor.min(head)))
     }

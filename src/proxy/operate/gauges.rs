@@ -21,7 +21,7 @@ struct LevelLabels {
 }
 
 /// Registers `head_number`, `head_age_seconds`, `view_age_seconds`, `finalized_number` and
-/// `verification_level{content,level}`. Unknown values are omitted.
+/// `verification_level{content,level}`. Omits unknown values.
 pub fn register_gauges(status: &Status, registry: &mut Registry) {
     registry.register_collector(Box::new(ChainGauges(status.clone())));
 }

@@ -201,7 +201,7 @@ impl Inspector {
         self.state.cache.forget(&held);
         let blocks = held.iter().map(|held| held.home.block).chain([BlockHash(hash)]);
         for block in blocks {
-            // Also allow fetches again whose answers could not be stored.
+            // Also allow a retry of fetches whose answers could not be stored.
             let parts = [Part::Block, Part::BlockWithHashes, Part::Receipts];
             self.state.uncacheable.forget(&parts.map(|part| Query::new(part, block)));
         }
@@ -258,7 +258,7 @@ impl Inspector {
                 }
             }
         }
-        // The block that calls are answered from comes first.
+        // First the block that answers calls.
         places.sort_by_key(|place| (place.standing as u8, place.home.number));
         places
     }

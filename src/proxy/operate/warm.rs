@@ -76,9 +76,9 @@ pub struct Warmed {
 pub enum Piece {
     /// It was in memory or in a cache tier.
     Present(Held),
-    /// It was fetched and cached.
+    /// Fetched and cached.
     Fetched(Held),
-    /// It could not be cached, for this reason; an immediate retry would not help.
+    /// Not cached, for this reason; an immediate retry would not help.
     Unkept(String),
     /// There is no such block yet; this is the number of the head.
     Above(BlockNumber),
@@ -87,7 +87,7 @@ pub enum Piece {
 /// Error of a warm request.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum WarmError {
-    /// The limit on concurrent warm requests is reached.
+    /// Too many concurrent warm requests.
     #[error("{AT_A_TIME} warm requests are running already; retry when one has finished")]
     Crowded,
     /// The upstream call failed.
@@ -184,7 +184,7 @@ impl Warmer {
             Target::Ask(fetch) => (None, fetch),
         };
         if let Some((hash, held)) = known.and_then(|hash| Some((hash, self.state.cache.held_block(hash)?))) {
-            // The tier may have dropped it when it was fetched.
+            // The tier may have dropped it at the time of the fetch.
             if let Some(block) = self.state.cache.block(hash) {
                 self.loader.sync().write_back().write_block(&block, None);
             }
@@ -241,7 +241,7 @@ impl Warmer {
     async fn target(&self, number: BlockNumber) -> Result<Target, UpstreamError> {
         let view = &self.view;
         let arrival = view.clock().now();
-        // Content that is not known to be final when it arrives would be fetched again before it is stored.
+        // Content not known to be final on arrival would need a second fetch before it is stored.
         self.head.establish_finality(arrival).await?;
         let look = || view.tracker().lookup(number, arrival);
         let mut found = look();

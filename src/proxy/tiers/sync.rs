@@ -111,8 +111,8 @@ impl CanonicityListener for TierSync {
                 self.tiers.highest_noted().is_some_and(|noted| number < noted && noted <= block.0)
             };
             if self.view.tracker().finalized().is_none_or(is_passed) {
-                // A tier has a final block above the one that is known here. The chain may have replaced it since the
-                // tier was confirmed.
+                // A tier has a final block above the one in the view. The chain may have replaced it since the tier
+                // was confirmed.
                 self.tiers.doubt();
             }
             let generation = self.tiers.generation();
