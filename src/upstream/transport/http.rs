@@ -135,7 +135,7 @@ impl Service<Calls> for HttpTransport {
             if !is_long {
                 return Ok(redact());
             }
-            task::spawn_blocking(redact).await.map_err(|_| UpstreamError::Cancelled)
+            task::spawn_blocking(redact).await.map_err(|_| UpstreamError::Abandoned)
         })
     }
 }
