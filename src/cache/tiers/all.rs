@@ -160,10 +160,12 @@ impl Tiers {
         rung.writer.tell(Work::Remove(chain, part, hash));
     }
 
-    /// Queues the removal of a block that turned out not to be final.
+    /// Queues the removal of a block that turned out not to be final. A tier that cannot remove it must forget its index.
     pub fn drop_final(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) {
-        for Rung { writer, .. } in self.rungs() {
-            writer.tell(Work::DropFinal(chain, number, hash));
+        for Rung { writer, tier } in self.rungs() {
+            if !writer.try_tell(Work::DropFinal(chain, number, hash)) {
+                tier.trust.forget();
+            }
         }
     }
 

@@ -141,6 +141,12 @@ impl Writer {
         let _ = self.sender.try_send(work);
     }
 
+    /// Same as [`tell`](Self::tell), for work that does not come again. Returns `false` if the queue is full.
+    #[must_use]
+    pub(super) fn try_tell(&self, work: Work) -> bool {
+        self.sender.try_send(work).is_ok()
+    }
+
     /// Removes a block, after all work queued before. Returns whether that succeeded. Once queued, the removal happens
     /// even if the caller stops waiting.
     pub(super) async fn remove(&self, chain: ChainKey, block: BlockHash) -> bool {
@@ -204,9 +210,14 @@ impl Worker {
                 let _ = removed.send(all);
             }
             Work::DropFinal(chain, number, hash) => {
-                self.tier.write(|tier| tier.forget_number(chain, number)).await;
+                let mut is_dropped = self.tier.write(|tier| tier.forget_number(chain, number)).await;
                 for part in Part::ALL {
-                    self.tier.write_if_needed(|tier| tier.remove(chain, part, hash)).await;
+                    is_dropped &= self.tier.write_if_needed(|tier| tier.remove(chain, part, hash)).await;
+                }
+                if !is_dropped {
+                    // The index still has the number: it must not answer from it again.
+                    self.tier.trust.forget();
+                    self.tier.forget(chain).await;
                 }
             }
             Work::Settle(settled) => {

@@ -90,8 +90,21 @@ impl Tier for Slow {
         Box::pin(async { Ok(false) })
     }
 
+    fn forget_number(&self, _: ChainKey, number: BlockNumber) -> Tiered<'_, ()> {
+        Box::pin(async move {
+            if self.is_full.load(SeqCst) {
+                return Err(io::Error::from(io::ErrorKind::StorageFull).into());
+            }
+            self.numbers().remove(&number);
+            Ok(())
+        })
+    }
+
     fn forget_canonicity(&self, _: ChainKey) -> Tiered<'_, ()> {
         Box::pin(async {
+            if self.is_full.load(SeqCst) {
+                return Err(io::Error::from(io::ErrorKind::StorageFull).into());
+            }
             self.numbers().clear();
             *self.finalized.lock().unwrap() = None;
             Ok(())
@@ -147,6 +160,13 @@ async fn confirm(tiers: &Tiers) {
     for unconfirmed in tiers.unconfirmed(CHAIN).await {
         tiers.confirm(unconfirmed, checkpoint(0, 0, tiers.generation())).await;
     }
+}
+
+/// The first confirmation makes the tier forget its index.
+async fn confirm_after_forgetting(tiers: &Tiers) {
+    confirm(tiers).await;
+    tiers.settle().await;
+    confirm(tiers).await;
 }
 
 async fn told(tiers: &Tiers, number: u64) -> Option<BlockHash> {
@@ -305,4 +325,44 @@ async fn one_that_hangs_is_left_alone_though_it_knows_much_by_heart() {
     *slow.value.lock().unwrap() = value;
     assert!(get().await.is_some());
     assert!(tiers.status()[0].reads);
+}
+
+#[tokio::test(start_paused = true)]
+async fn index_with_an_orphan_that_cannot_be_removed_is_forgotten() {
+    let slow = slow(TierKind::Disk);
+    let tiers = over(&[&slow]);
+    slow.lets.add_permits(10);
+    confirm(&tiers).await;
+    for number in 1..=2 {
+        tiers.put(parcel(number, 1, tiers.generation()));
+    }
+    tiers.settle().await;
+    slow.is_full.store(true, SeqCst);
+    tiers.drop_final(CHAIN, BlockNumber(1), hash(1));
+    tiers.settle().await;
+    confirm(&tiers).await;
+    assert_eq!(told(&tiers, 1).await, None, "the index still has the orphan");
+    slow.is_full.store(false, SeqCst);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    confirm_after_forgetting(&tiers).await;
+    assert!(tiers.is_confirmed());
+    assert_eq!((told(&tiers, 1).await, slow.numbers().len()), (None, 0));
+}
+
+#[tokio::test]
+async fn index_is_forgotten_if_the_queue_has_no_room_for_an_orphan() {
+    let slow = slow(TierKind::Disk);
+    let tiers = over(&[&slow]);
+    confirm(&tiers).await;
+    slow.numbers().insert(BlockNumber(1), hash(1));
+    // The first write waits for its permit, and the others fill the queue.
+    tiers.put(parcel(2, 2, tiers.generation()));
+    task::yield_now().await;
+    while tiers.rungs()[0].writer.try_tell(Work::NoteFinalized(checkpoint(2, 2, tiers.generation()))) {}
+    tiers.drop_final(CHAIN, BlockNumber(1), hash(1));
+    assert_eq!(told(&tiers, 1).await, None);
+    slow.lets.add_permits(1);
+    tiers.settle().await;
+    confirm_after_forgetting(&tiers).await;
+    assert_eq!((tiers.is_confirmed(), told(&tiers, 1).await), (true, None));
 }
