@@ -225,7 +225,7 @@ mod tests {
     proptest! {
         /// Compares the breaker with a plain model of the same rules.
         #[test]
-        fn it_opens_after_too_many_in_a_row_and_never_for_longer_than_the_last(
+        fn opens_after_repeated_failures_for_a_bounded_time(
             events in proptest::collection::vec(event(), 0..200)
         ) {
             let mut now = Instant::now();
@@ -270,7 +270,7 @@ mod tests {
 
         /// Of any number of waiting calls, one passes.
         #[test]
-        fn half_open_lets_one_pass(waiting in 2usize..20) {
+        fn half_open_breaker_lets_one_trial_pass(waiting in 2usize..20) {
             let now = Instant::now();
             let mut breaker = Breaker::new(POLICY);
             for _ in 0..POLICY.failures {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_try_is_slow_until_it_or_whatever_is_asked_beside_it_ends() {
+    fn trial_is_slow_until_it_or_a_parallel_call_ends() {
         let now = Instant::now();
         let mut breaker = Breaker::new(POLICY);
         breaker.begin(now);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn two_calls_in_a_row_that_wait_for_nothing_are_too_many() {
+    fn hanging_call_opens_after_one_other_failure() {
         let now = Instant::now();
         let mut breaker = Breaker::new(POLICY);
         breaker.fail(1, now);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_try_that_is_given_up_makes_room_for_the_next() {
+    fn abandoned_trial_makes_room_for_the_next() {
         let now = Instant::now();
         let mut breaker = Breaker::new(POLICY);
         (0..POLICY.failures).for_each(|_| breaker.fail(1, now));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_while_it_is_open_do_not_keep_it_open_longer() {
+    fn failures_while_open_do_not_extend_the_pause() {
         let now = Instant::now();
         let mut breaker = Breaker::new(POLICY);
         (0..20).for_each(|_| breaker.fail(1, now));

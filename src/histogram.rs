@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_reads_as_others_do() {
+    fn encodes_as_a_prometheus_histogram() {
         let histogram = Histogram::default();
         for micros in [1, 16, 17, 40, 100_000_000] {
             histogram.observe(Duration::from_micros(micros));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_of_what_was_counted_in_between() {
+    fn quantiles_cover_the_interval_between_snapshots() {
         let histogram = Histogram::default();
         histogram.observe(Duration::from_secs(100));
         let before = histogram.snapshot();
@@ -155,7 +155,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_is_in_the_first_bucket_that_holds_it(nanoseconds in 0u64..1 << 40) {
+        fn value_falls_into_the_first_bucket_that_fits(nanoseconds in 0u64..1 << 40) {
             let bucket = bucket(nanoseconds);
             let seconds = nanoseconds as f64 / 1e9;
             prop_assert!(seconds <= bound(bucket));

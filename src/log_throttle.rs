@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn each_thing_is_said_once_in_a_while() {
+    async fn repeated_message_is_due_once_per_interval() {
         let throttle = LogThrottle::default();
         assert!(throttle.is_due("refused"));
         assert!(!throttle.is_due("refused"));

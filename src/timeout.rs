@@ -58,8 +58,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_ready_needs_no_timer() {
-        // There is no runtime, so setting a timer would panic.
+    fn ready_future_needs_no_timer() {
+        // There is no runtime that could set one.
         let mut ready = std::pin::pin!(timeout(Duration::ZERO, ready(1)));
         assert_eq!(
             ready.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())),
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_takes_too_long_is_given_up() {
+    async fn slow_future_times_out() {
         let begun = Instant::now();
         assert_eq!(timeout(Duration::from_secs(3), pending::<()>()).await, Err(Elapsed));
         assert_eq!(begun.elapsed(), Duration::from_secs(3));

@@ -47,7 +47,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn in_no_time_more_is_taken_than_the_burst_and_the_rate_allow(
+        fn never_grants_more_than_burst_plus_rate(
             per_second in 1u32..50,
             burst in 1u32..20,
             asks in proptest::collection::vec((0u64..400, 1u32..5), 1..100),
@@ -67,7 +67,7 @@ mod tests {
         }
 
         #[test]
-        fn waiting_as_long_as_it_says_is_enough(per_second in 1u32..50, burst in 1u32..20, drained in 0u32..60) {
+        fn a_token_is_available_after_the_reported_wait(per_second in 1u32..50, burst in 1u32..20, drained in 0u32..60) {
             let now = Instant::now();
             let mut bucket = TokenBucket::new(Duration::from_secs(1) / per_second, burst);
             bucket.take(drained, now);
@@ -79,7 +79,7 @@ mod tests {
         }
 
         #[test]
-        fn a_debt_does_not_grow_for_ever(takes in 1u32..5_000) {
+        fn debt_is_bounded(takes in 1u32..5_000) {
             let now = Instant::now();
             let mut bucket = TokenBucket::new(Duration::from_millis(100), 5);
             (0..takes).for_each(|_| bucket.take(3, now));

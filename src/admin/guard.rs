@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn other_pages_change_nothing() {
+    fn cross_origin_writes_are_refused() {
         let guard = Guard::new(Ipv4Addr::LOCALHOST.into(), None);
         let host = ("host", "127.0.0.1:8556");
         for own in [
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_wanted_off_loopback_and_wherever_it_is_set() {
+    fn token_is_required_off_loopback_or_if_configured() {
         let (near, far) = (Ipv4Addr::LOCALHOST.into(), Ipv4Addr::UNSPECIFIED.into());
         let token = Some(KeyHash::of(b"hf_token"));
         let right = [("authorization", "Bearer hf_token")];

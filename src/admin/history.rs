@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn it_forgets_what_is_older_than_a_quarter_of_an_hour_and_a_day() {
+    fn history_keeps_15_minutes_fine_and_a_day_coarse() {
         let history = History::default();
         for step in 0..50_000 {
             history.take(counts(step * 2, step));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_of_what_came_since_the_sample_before() {
+    fn latency_is_of_the_calls_since_the_last_sample() {
         let (history, histogram) = (History::default(), Histogram::default());
         let take = |seconds| {
             history.take(Counts { memory_seconds: histogram.snapshot(), ..counts(seconds, 0) });

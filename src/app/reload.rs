@@ -233,7 +233,7 @@ mod tests {
     use crate::upstream::EndpointConfig;
 
     #[test]
-    fn what_differs_is_named_and_not_shown() {
+    fn differences_name_keys_and_show_no_values() {
         let before = Config::default();
         let mut after = before.clone();
         assert_eq!(differences(&before, &after), [""; 0]);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documented_file_marks_what_can_change() {
+    fn documented_file_marks_reloadable_keys() {
         let (mut table, mut comment, mut marked) = (String::new(), String::new(), 0);
         for line in read("config/holdfast.toml").lines() {
             let key = line.trim_start_matches("# ").split_once(" = ").map(|(key, _)| key);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_on_configuration_names_what_can_change() {
+    fn configuration_page_names_reloadable_keys() {
         let page = read("docs/configuration.md");
         let (_, changing) = page.split_once("## Changing it while it runs").unwrap();
         let table = changing.split("\n## ").next().unwrap();

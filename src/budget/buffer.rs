@@ -76,7 +76,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_that_is_allocated_is_counted(chunks in vec(1..200_000_usize, 0..40), max in 0..8_000_000_u64) {
+        fn all_allocated_bytes_are_counted(chunks in vec(1..200_000_usize, 0..40), max in 0..8_000_000_u64) {
             let bytes = ByteBudget::new(max, None);
             let mut lease = bytes.lease(None);
             let mut buffer = LeasedBuffer::new(4 << 20);

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_needs_a_path_and_nothing_else() {
+    fn disk_configuration_needs_only_a_path() {
         let parse = |text| serde_json::from_str::<Config>(text).map(|config| config.disk);
         assert_eq!(parse("{}").unwrap(), None);
         let usual = DiskConfig { path: "there".into(), size: ByteSize::gib(10) };

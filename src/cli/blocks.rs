@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ends_belong_to_it_and_the_newest_is_one() {
+    fn range_is_inclusive_and_may_end_at_latest() {
         let read = Blocks::until_latest;
         assert_eq!(read("3..5"), Ok(Blocks { from: 3, to: Some(5) }));
         assert_eq!(read("3..3"), Ok(Blocks { from: 3, to: Some(3) }));

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_in_a_row_are_one_run() {
+    fn consecutive_numbers_print_as_a_range() {
         assert_eq!(Numbers(&BTreeSet::from([3, 5, 6, 7, 9])).to_string(), "3, 5..7, 9");
         let many = (0..100).map(|at| at * 2).collect();
         assert_eq!(Numbers(&many).to_string(), "0, 2, 4, 6, 8, 10, 12, 14, 16, 18, …");

@@ -80,13 +80,13 @@ fn collect_keys(value: &serde_json::Value, keys: &mut Vec<String>) {
 }
 
 #[test]
-fn nothing_at_all_is_the_defaults() {
+fn empty_configuration_is_the_default() {
     assert_eq!(load("").unwrap(), Config::default());
     assert_eq!(Sources::none().load().unwrap(), Config::default());
 }
 
 #[test]
-fn values_read_as_people_write_them() {
+fn human_readable_values_are_parsed() {
     let config = load(
         "call_timeout = '1m 30s'\nstrict = true\nchain_id = 1\n[http]\nmax_body = '2 MB'\n[upstream]\n\
          endpoints = [{ url = 'http://127.0.0.1:8545', headers = { authorization = { env = 'CARGO_PKG_NAME' } } }]",
@@ -142,7 +142,7 @@ fn removed_keys_are_named_with_the_replacement() {
 }
 
 #[test]
-fn errors_name_the_file_the_key_and_what_would_be_right() {
+fn errors_name_file_key_and_expected_value() {
     for (toml, message) in [
         ("lsten = '127.0.0.1:1'", "FILE: lsten: there is no such key; known here are"),
         ("[http]\nmax_bodi = 1", "FILE: http.max_bodi: there is no such key; known here are"),
@@ -289,7 +289,7 @@ fn errors_name_the_file_the_key_and_what_would_be_right() {
 }
 
 #[test]
-fn a_receiver_of_spans_is_wanted_only_where_spans_can_be_sent() {
+fn otlp_receiver_needs_the_otlp_feature() {
     assert_eq!(load("[tracing]\notlp = ''").unwrap().tracing.receiver(), Ok(None));
     let with = |members: &str| load(&format!("[tracing]\notlp = 'http://127.0.0.1:4318'\n{members}"));
     if cfg!(feature = "otlp") {
@@ -315,7 +315,7 @@ fn a_receiver_of_spans_is_wanted_only_where_spans_can_be_sent() {
 }
 
 #[test]
-fn what_is_seldom_meant_is_doubted() {
+fn unusual_settings_produce_warnings() {
     let warnings = |toml: &str| {
         let warnings = load(toml).unwrap().warnings();
         warnings.iter().map(|doubt| doubt.to_string()).collect::<Vec<_>>()
@@ -390,7 +390,7 @@ fn errors_do_not_show_secrets() {
 }
 
 #[test]
-fn flags_count_more_than_the_file() {
+fn flags_override_the_file() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(DOCUMENTED);
     let config = Sources::none()
         .with_file(Some(path))
@@ -418,7 +418,7 @@ fn errors_name_the_flag() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn error_names_the_missing_file() {
     let error = Sources::none().with_file(Some("no/such.toml".into())).load().unwrap_err();
     assert_eq!(error.to_string(), "no/such.toml: no such file");
     let error = Sources::none().with_file(Some(std::env::temp_dir())).load().unwrap_err();

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn case_does_not_matter_and_lower_case_is_written() {
+    fn hash_parses_in_any_case_and_prints_in_lower_case() {
         let lower = format!("0x{}", "ab".repeat(32));
         let upper = format!("0x{}", "AB".repeat(32));
         assert_eq!(lower.parse::<TxHash>().unwrap(), upper.parse().unwrap());
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_a_hash_is() {
+    fn hash_errors_are_specific() {
         let parse = |text: &str| text.parse::<BlockHash>().unwrap_err();
         assert_eq!(parse(&"a".repeat(64)), HashError::NoPrefix);
         assert_eq!(parse(&format!("0X{}", "a".repeat(64))), HashError::NoPrefix);

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_tell_the_ways_to_be_wrong_apart() {
+    fn quantity_errors_are_specific() {
         assert_eq!(parse("5"), Err(QuantityError::NoPrefix));
         assert_eq!(parse("0X5"), Err(QuantityError::NoPrefix));
         assert_eq!(parse("-0x5"), Err(QuantityError::NoPrefix));
@@ -79,7 +79,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(number: u64, upper: bool) {
+        fn written_quantity_parses_to_the_same_number(number: u64, upper: bool) {
             let digits = if upper { format!("0x{number:X}") } else { BlockNumber(number).to_string() };
             prop_assert_eq!(parse(&digits), Ok(number));
         }

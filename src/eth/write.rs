@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_sends_or_takes_back_is_a_write_whoever_s_it_is() {
+    fn methods_that_send_or_cancel_are_writes() {
         for method in [
             "eth_sendRawTransaction",
             "eth_sendTransaction",

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lower_limit_holds_once_those_above_it_are_done() {
+    fn lowered_limit_holds_once_excess_requests_end() {
         let limit = InFlightLimit::new(&config(4, None));
         let mut taken = take(&limit, None, 3);
         limit.set(&config(1, None));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_go_up_and_down_come_out_even() {
+    fn limit_is_exact_after_several_changes() {
         let limit = InFlightLimit::new(&config(4, None));
         let taken = take(&limit, None, 4);
         for max in [1, 6, 2, 5, 3] {

@@ -74,7 +74,7 @@ where
 }
 
 #[tokio::test]
-async fn a_panic_spoils_only_its_own_call() {
+async fn panic_fails_only_its_own_call() {
     let edge = edge(&Config::default());
     let (status, reply) = send(&edge, &call("panic", &json!([])).to_string()).await;
     assert_eq!((status, &reply["error"]["code"]), (StatusCode::INTERNAL_SERVER_ERROR, &json!(-32603)));
@@ -89,7 +89,7 @@ async fn a_panic_spoils_only_its_own_call() {
 }
 
 #[tokio::test]
-async fn requests_over_the_limit_are_shed_until_an_answer_is_taken() {
+async fn requests_over_the_limit_are_shed_until_an_answer_is_read() {
     let edge = edge(&Config { max_in_flight: 2, ..Config::default() });
     let fine = call("fine", &json!([])).to_string();
     let hanging = tokio::spawn(edge.clone().oneshot(post(&call("hang", &json!([])).to_string())));
@@ -109,7 +109,7 @@ async fn requests_over_the_limit_are_shed_until_an_answer_is_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_runs_side_by_side_within_its_bound() {
+async fn batch_entries_run_concurrently_within_the_bound() {
     let edge = edge(&Config { batch_concurrency: 5, ..Config::default() });
     let batch: Vec<_> = (0..20).map(|_| call("sleep", &json!([]))).collect();
     let begun = time::Instant::now();
@@ -119,7 +119,7 @@ async fn a_batch_runs_side_by_side_within_its_bound() {
 }
 
 #[tokio::test]
-async fn an_answer_that_no_longer_fits_becomes_an_error_and_what_follows_is_not_begun() {
+async fn oversized_batch_answer_is_an_error_and_ends_the_batch() {
     let config = Config { max_batch_answer: bytesize::ByteSize::kib(10), ..Config::default() };
     let batch = json!([call("fine", &json!([6000])), call("fine", &json!([6000])), call("hang", &json!([]))]);
     let (status, replies) = send(&edge(&config), &batch.to_string()).await;
@@ -130,7 +130,7 @@ async fn an_answer_that_no_longer_fits_becomes_an_error_and_what_follows_is_not_
 }
 
 #[tokio::test]
-async fn bodies_that_together_are_too_much_are_refused() {
+async fn request_bodies_over_the_shared_budget_are_refused() {
     let edge = edge(&Config::default());
     // The budget of these tests is 1 MiB: one of these fits, two do not.
     let large = call("hang", &json!([0, "x".repeat(700 << 10)])).to_string();
@@ -145,7 +145,7 @@ async fn bodies_that_together_are_too_much_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn writes_in_a_batch_keep_their_order_and_hold_back_what_follows() {
+async fn writes_in_a_batch_run_alone_and_in_order() {
     let running = Arc::new(AtomicUsize::new(0));
     let log = Arc::new(std::sync::Mutex::new(Vec::new()));
     let (seen, order) = (running.clone(), log.clone());
@@ -175,7 +175,7 @@ async fn writes_in_a_batch_keep_their_order_and_hold_back_what_follows() {
 }
 
 #[tokio::test]
-async fn answers_that_nobody_takes_are_bounded_together() {
+async fn unread_answers_share_one_bound() {
     let edge = edge(&Config::default());
     // The budget of these tests is 1 MiB: one of these fits, two do not; small ones always do.
     let large = call("fine", &json!([700 << 10])).to_string();
@@ -188,7 +188,7 @@ async fn answers_that_nobody_takes_are_bounded_together() {
 }
 
 #[tokio::test]
-async fn answers_that_one_client_does_not_take_leave_room_for_those_of_others() {
+async fn unread_answers_of_one_client_leave_room_for_others() {
     let keys = [(); 2].map(|()| NewKey::random().unwrap());
     let key = |key: &NewKey| KeyConfig {
         name: "client".to_owned(),
@@ -232,7 +232,7 @@ async fn answers_that_one_client_does_not_take_leave_room_for_those_of_others() 
 }
 
 #[tokio::test]
-async fn answers_of_a_batch_count_from_when_they_are_there() {
+async fn batch_answers_count_as_soon_as_they_exist() {
     let edge = edge(&Config::default());
     let large = call("fine", &json!([700 << 10]));
     // Before a slow call, or after it.
@@ -256,7 +256,7 @@ async fn answers_of_a_batch_count_from_when_they_are_there() {
 }
 
 #[tokio::test]
-async fn small_answers_that_wait_behind_a_slow_one_count_too() {
+async fn small_answers_waiting_behind_a_slow_one_count() {
     let edge = edge(&Config::default());
     let mut batch = vec![call("hang", &json!([]))];
     batch.extend(vec![call("fine", &json!([32 << 10])); 30]);
@@ -270,7 +270,7 @@ async fn small_answers_that_wait_behind_a_slow_one_count_too() {
 }
 
 #[tokio::test]
-async fn what_a_write_came_to_is_told_whatever_else_waits() {
+async fn answer_to_a_write_is_sent_even_over_budget() {
     let config = Config { max_batch_answer: bytesize::ByteSize::kib(900), ..Config::default() };
     let edge = edge(&config);
     let large = call("fine", &json!([700 << 10]));
@@ -296,7 +296,7 @@ async fn what_a_write_came_to_is_told_whatever_else_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_begins_nothing_after_its_time() {
+async fn batch_starts_no_entry_after_its_deadline() {
     let begun = Arc::new(AtomicUsize::new(0));
     let seen = begun.clone();
     let proxy = service_fn(move |_: proxy::Request| {
@@ -323,7 +323,7 @@ async fn a_batch_begins_nothing_after_its_time() {
 }
 
 #[tokio::test]
-async fn the_entries_of_a_batch_count_besides_their_bytes() {
+async fn batch_entries_count_in_addition_to_their_bytes() {
     let config = Config::default();
     let edge = Edge { budget: ByteBudget::new(64 << 10, None), ..parts(&config) };
     let edge = stack(Reloadable::new(&config), edge, service_fn(obey));

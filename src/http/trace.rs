@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_long_is_not_shown() {
+    fn long_id_is_not_logged() {
         let id = "x".repeat(LONGEST_LOGGED);
         assert_eq!(shortened(&id), id);
         assert_eq!(shortened(&format!("{id}x")), "(long)");

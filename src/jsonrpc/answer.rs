@@ -188,19 +188,19 @@ mod tests {
     }
 
     #[test]
-    fn an_error_counts_more_than_a_result() {
+    fn error_takes_precedence_over_a_result() {
         let answer = one(r#"{"id":1,"result":null,"error":{"code":3,"message":"reverted","data":"0x"}}"#);
         let error = br#"{"code":3,"message":"reverted","data":"0x"}"#;
         assert_eq!(answer.answer, Some(Answer::Error(Bytes::from_static(error))));
     }
 
     #[test]
-    fn what_is_missing_is_not_null() {
+    fn missing_result_is_not_null() {
         assert_eq!(one(r#"{"id":"x"}"#), IncomingAnswer { id: IncomingId::Other, answer: None });
     }
 
     #[test]
-    fn bodies_that_hold_no_answer_are_told_apart() {
+    fn errors_of_unusable_bodies_are_specific() {
         let read = |body: &'static [u8]| read_answers(&Bytes::from_static(body)).unwrap_err();
         assert_eq!(read(br#"{"id":1,"resu"#), AnswerError::Truncated { len: 13 });
         assert_eq!(read(b""), AnswerError::Truncated { len: 0 });

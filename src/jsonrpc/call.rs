@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_are_the_values_between_the_commas() {
+    fn elements_are_split_at_commas() {
         let params = Params::from_own(r#" [ 1 , "a,b" ,{"c":[ ]}, null] "#);
         assert_eq!(params.elements().collect::<Vec<_>>(), ["1", "\"a,b\"", "{\"c\":[ ]}", "null"]);
         assert_eq!(Params::EMPTY.elements().count(), 0);

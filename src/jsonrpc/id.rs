@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_what_it_was_however_long() {
+    fn id_of_any_length_is_unchanged() {
         for len in [1, SHORT - 1, SHORT, SHORT + 1, 1000] {
             let text = Bytes::from(format!("x{}x", "7".repeat(len)));
             let id = RawId::new(&text, 1..len + 1);

@@ -164,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reads_as_what_was_written(
+        fn rope_yields_the_written_bytes(
             pieces in proptest::collection::vec((0usize..3 * REFERENCE_FROM, any::<u8>()), 0..8),
             steps in proptest::collection::vec(1usize..2 * REFERENCE_FROM, 1..8),
         ) {

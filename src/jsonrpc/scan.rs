@@ -378,12 +378,12 @@ mod tests {
     }
 
     #[test]
-    fn a_value_stands_without_the_space_around_it() {
+    fn value_excludes_surrounding_space() {
         assert_eq!(scans(" \n[1, {\"a\": null}]\t"), Ok(2..18));
     }
 
     #[test]
-    fn errors_name_the_byte_and_what_would_fit() {
+    fn errors_name_the_byte_and_the_expected_token() {
         let error = scans(r#"{"a" 1}"#).unwrap_err();
         assert_eq!(error.to_string(), "expected ':' at byte 5");
     }
@@ -456,7 +456,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn accepts_what_serde_json_accepts(text in json_like()) {
+        fn accepts_the_same_texts_as_serde_json(text in json_like()) {
             prop_assert_eq!(scans(&text).is_ok(), serde_accepts(&text), "{}", text);
         }
 

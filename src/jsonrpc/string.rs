@@ -122,7 +122,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn plain_bytes_are_passed_up_to_the_first_other(
+        fn plain_prefix_ends_at_the_first_special_byte(
             before in proptest::collection::vec(prop_oneof![20 => 0x23u8..=0x5b, 1 => any::<u8>()], 0..120),
             mixed in proptest::collection::vec(prop_oneof![4 => 0x20u8..=0xff, 1 => any::<u8>()], 0..40),
         ) {
@@ -132,7 +132,7 @@ mod tests {
         }
 
         #[test]
-        fn any_string_is_read_as_serde_json_reads_it(text: String) {
+        fn strings_unescape_as_in_serde_json(text: String) {
             let raw = serde_json::to_string(&text).unwrap();
             prop_assert_eq!(unescape(&raw), text);
         }

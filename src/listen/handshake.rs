@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answer_to_plain_http_says_how_long_it_is() {
+    fn answer_to_plain_http_has_the_right_content_length() {
         let (head, body) = SPEAK_TLS.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{}", body.len());
     }

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_ends_with_the_peer() {
+    async fn linger_ends_when_the_peer_closes() {
         let (mut near, far) = duplex(64);
         let (lingered, ()) = tokio::join!(linger(far), async move {
             near.write_all(&[0; 1000]).await.unwrap();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_ends_by_itself() {
+    async fn linger_ends_after_a_limit() {
         let (_near, far) = duplex(64);
         assert_eq!(linger(far).await.as_secs(), LINGER.as_secs());
         assert_eq!(linger(tokio::io::repeat(0)).await, Duration::ZERO);

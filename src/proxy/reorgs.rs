@@ -120,7 +120,7 @@ mod tests {
     use crate::eth::BlockHash;
 
     #[test]
-    fn the_last_few_are_remembered_and_all_are_counted() {
+    fn last_reorgs_are_listed_and_all_counted() {
         let reorgs = Reorgs::default();
         let hash = BlockHash(alloy_primitives::B256::ZERO);
         let head = |number| Link { number: BlockNumber(number), hash, parent: hash, timestamp: None };

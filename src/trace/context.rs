@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_goes_on_as_it_came() {
+    fn valid_traceparent_is_forwarded_unchanged() {
         for flags in ["00", "01", "03", "ff"] {
             let good = GOOD.replace("-01", &format!("-{flags}"));
             assert_eq!(parent(&good), Some(good));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_counts_as_far_as_it_is_known() {
+    fn later_version_is_read_as_version_00() {
         assert_eq!(parent(&GOOD.replacen("00", "cc", 1)).as_deref(), Some(GOOD));
         assert_eq!(
             parent(&format!("{}-fields of a later version", GOOD.replacen("00", "01", 1))).as_deref(),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_belongs_to_no_trace() {
+    fn malformed_traceparent_is_ignored() {
         for wrong in [
             "",
             "00",
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_goes_on_as_it_came_or_not_at_all() {
+    fn tracestate_is_forwarded_unchanged_or_dropped() {
         for right in ["a=b", "rojo=00f067aa0ba902b7, congo=t61rcWkgMzE", "a=b,,c=d", "t@v=x", "1/_-*a=!\"#"] {
             assert_eq!(state(&[right]).as_deref(), Some(right));
         }
@@ -241,7 +241,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_what_goes_on_is_well_formed(
+        fn forwarded_context_is_always_well_formed(
             version in "[0-9a-f]{2}", middle in "[0-9a-f]{32}-[0-9a-f]{16}", flags in "[0-9a-f]{2}", rest in "(-?[ -~]{0,8})?",
             state_value in "[ -~]{0,40}",
         ) {

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_percentile_is_one_that_can_be_late() {
+    fn percentile_lies_between_0_5_and_0_999() {
         for share in [0.5, 0.95, 0.999] {
             let percentile = Percentile::try_new(share).unwrap();
             assert!(percentile.place(32) < 32);

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_providers_say_of_their_rate_is_understood() {
+    fn rate_limit_errors_of_providers_are_recognized() {
         for error in [
             // Infura
             r#"{"code":-32005,"message":"daily request count exceeded, request rate limited"}"#,
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_can_have_a_node_say_is_no_rate() {
+    fn errors_that_a_client_can_provoke_are_no_rate_limit() {
         for (method, error) in [
             ("eth_call", r#"{"code":3,"message":"execution reverted: rate limit exceeded"}"#),
             ("eth_call", r#"{"code":3,"message":"too many requests"}"#),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_and_what_failed_is_not_what_a_contract_says() {
+    fn reverts_are_neither_pruned_nor_internal_errors() {
         assert!(is_pruned(br#"{"code":4444,"message":"pruned history unavailable"}"#));
         assert!(is_pruned(br#"{"code":-32000,"message":"missing trie node 00"}"#));
         assert!(!is_pruned(br#"{"code":-32000,"message":"header not found"}"#));

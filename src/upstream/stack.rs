@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn waiting_for_a_slot_is_bounded_and_ends_when_one_is_free() {
+    async fn wait_for_a_slot_is_bounded_and_ends_when_one_frees() {
         let config = Config { max_in_flight: 1, ..Config::default() };
         let upstream = upstream(&config, |_| async {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_not_accepted_is_a_failure_that_holds_it() {
+    async fn rejected_answer_is_returned_in_the_error() {
         let upstream = upstream(&Config::default(), |_| std::future::ready(Ok(zero())));
         let verifier = Verifier::new(verify::Config::default(), verify::Metrics::default());
         let check = Check::new(verifier.clone(), Query::new(Part::Block, Tag::Latest), Arc::new(Nothing));
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_cannot_be_as_large_is_asked_of_another_and_what_can_is_not() {
+    async fn too_large_answers_fail_over_only_for_bounded_methods() {
         let too_large = |is_batch| Err(UpstreamError::TooLarge { limit: 1, is_batch });
         for (method, elsewhere) in [
             ("eth_blockNumber", true),

@@ -248,7 +248,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_liar_can_talk_any_part_of_a_listed_chain_down(votes in votes()) {
+        fn lies_cannot_disable_any_check_of_a_listed_chain(votes in votes()) {
             let rules = rules(vec![77]);
             for (at, fails) in votes {
                 vote(&rules, at, fails.map(|kind| Kind::ALL[kind]));

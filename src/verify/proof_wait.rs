@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_wait_is_seen_through_the_work_that_follows_it() {
+    async fn wait_is_visible_to_all_followers() {
         let [call, fetch, nested] = [(); 3].map(|()| ProofWait::default());
         let follows = call.follow(&fetch);
         let _follows = fetch.follow(&nested);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_nothing_watches_may_wait() {
+    async fn unwatched_work_may_wait() {
         drop(Waiting::begin());
         assert!(ProofWait::current().is_none());
     }

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_heights_without_proof_decide_and_one_proof_before_that_decides_otherwise() {
+    fn three_unproved_heights_or_one_proof_decide() {
         let mut foreign = Provability::new(10, &[]);
         assert!(!foreign.vote(BlockNumber(1), false));
         assert!(!foreign.vote(BlockNumber(1), false));
@@ -92,7 +92,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_liar_can_talk_a_known_chain_down(
+        fn lies_cannot_disable_proofs_of_a_known_chain(
             votes in proptest::collection::vec((0u64..9, any::<bool>()), 0..40), named in any::<bool>()
         ) {
             let mut chain =
@@ -104,7 +104,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_decided_stays(votes in proptest::collection::vec((0u64..9, any::<bool>()), 0..40)) {
+        fn decision_is_permanent(votes in proptest::collection::vec((0u64..9, any::<bool>()), 0..40)) {
             let mut chain = Provability::new(10, &[]);
             let mut decided = 0;
             for (at, proved) in votes {

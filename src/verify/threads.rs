@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_was_given_up_leaves_the_queue() {
+    async fn abandoned_work_leaves_the_queue() {
         let threads = threads(ONE);
         let (occupied, ran) = (occupy(&threads).await, Arc::new(AtomicBool::new(false)));
         let runs = ran.clone();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_reported_and_the_thread_goes_on() {
+    async fn panic_is_reported_and_the_thread_continues() {
         let threads = threads(ONE);
         let panics: Result<(), _> = threads.run(1, Patience::Short, || panic!("on purpose")).await;
         assert_eq!(panics, Err(Overdue::Panicked));

@@ -66,7 +66,7 @@ fn small_leases_are_not_counted() {
 }
 
 #[test]
-fn bytes_in_memory_are_held_whatever_the_limit() {
+fn bytes_in_memory_are_held_even_over_the_limit() {
     let budget = budget();
     let client = Some(Client::Key(1));
     let (mut one, mut two) = (budget.lease_of_part(client), budget.lease_of_part(client));
@@ -104,7 +104,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn limits_are_kept_and_all_is_given_back(steps in prop::collection::vec(step(), 0..80)) {
+    fn limits_hold_and_all_bytes_are_returned(steps in prop::collection::vec(step(), 0..80)) {
         let budget = budget();
         let mut leases: Vec<(Option<u64>, ByteLease)> = Vec::new();
         let of = |leases: &[(Option<u64>, ByteLease)], client| {

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_it_was_made_of_passes_and_few_others_do() {
+    fn filter_passes_its_keys_and_few_others() {
         let keys: Vec<u64> = (0..10_000).map(|key| key * 7).collect();
         let made = Filter::new(keys.iter().copied());
         let bytes: Vec<u8> = made.to_bytes().collect();
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_one_has_nothing() {
+    fn empty_filter_passes_nothing() {
         assert!(!Filter::new([].into_iter()).may_have(0));
         assert!(!Filter::from_bytes(&[]).may_have(0));
     }

@@ -176,7 +176,7 @@ mod tests {
     use crate::cache::disk::scratch::Scratch;
 
     #[test]
-    fn a_folder_says_whose_it_is() {
+    fn folder_name_holds_format_and_chain() {
         let genesis = B256::repeat_byte(0xd4);
         let folder = Folder::new(Path::new("dir"), ChainKey { id: 10, genesis });
         assert_eq!(folder.path(), Path::new(&format!("dir/v2-10-{}", "d4".repeat(32))));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_the_name_of_a_segment_is_one() {
+    fn only_files_named_like_segments_are_listed() {
         let folder = Scratch::new();
         for name in
             ["00000002.seg", "00000001.seg", "00000001.idx", "3.seg", "+0000003.seg", "00000004.seg.bak"]
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn leavings_are_swept_out_and_nothing_else() {
+    fn sweep_removes_only_leftover_files() {
         let folder = Scratch::new();
         let names = ["00000001.idx", "00000001.seg", "00000002.idx", "00000003.tmp", "notes.idx"];
         names.iter().for_each(|name| fs::write(folder.join(name), "").unwrap());

@@ -75,7 +75,7 @@ mod tests {
     use crate::cache::disk::scratch::Scratch;
 
     #[test]
-    fn a_note_is_read_as_written_and_no_other_is() {
+    fn note_round_trips_and_damage_is_refused() {
         let folder = Scratch::new();
         let path = folder.join("note");
         let ours = Seal::of_chain(ChainKey { id: 1, genesis: B256::ZERO });
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_that_cannot_be_written_leaves_the_old_one() {
+    fn failed_write_keeps_the_old_note() {
         let folder = Scratch::new();
         let path = folder.join("note");
         let seal = Seal::of_format();

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_read_where_it_was_written_and_nowhere_else() {
+    fn record_is_read_only_in_its_chain_segment_and_offset() {
         let folder = Scratch::new();
         let draft = draft();
         let bytes = draft.to_bytes(stamp(1, 3), AT);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_head_is_none_whatever_it_says() {
+    fn damaged_record_is_not_read() {
         let folder = Scratch::new();
         let draft = draft();
         let whole = draft.to_bytes(stamp(1, 3), AT);

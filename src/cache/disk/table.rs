@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_is_found_wherever_it_is() {
+    fn every_row_is_found() {
         let scratch = Scratch::new();
         let folder = folder(&scratch);
         for (count, spread) in [(0, 1), (1, 1), (5_000, 1), (5_000, u64::MAX / 5_001), (5_000, u64::MAX)] {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_read_for_its_own_segment_only() {
+    fn table_is_read_only_for_its_own_segment() {
         let scratch = Scratch::new();
         let folder = folder(&scratch);
         let heads = heads(4);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn any_damage_to_heads_and_filter_is_seen() {
+    fn damage_to_heads_and_filter_is_detected() {
         let scratch = Scratch::new();
         let folder = folder(&scratch);
         let heads = heads(2);

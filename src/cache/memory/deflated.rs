@@ -152,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_deflated_ends_on_a_byte_and_is_not_final(text in "[0-9a-f]{0,300}", times in 0usize..2000) {
+        fn deflated_part_ends_on_a_byte_and_is_not_final(text in "[0-9a-f]{0,300}", times in 0usize..2000) {
             let text = text.repeat(times);
             let deflated = Deflated::new(&Whole::of_nothing(), text.as_bytes()).unwrap();
             prop_assert_eq!(deflated.len(), text.len());
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn another_content_in_the_same_place_is_another_content() {
+    fn new_content_at_a_reused_address_does_not_match() {
         let whole = Whole::of_nothing();
         let deflated = Deflated::new(&whole, b"text").unwrap();
         assert!(deflated.is_of(&whole));

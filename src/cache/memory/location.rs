@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn removing_a_dropped_entry_leaves_its_equal_alone() {
+    fn removing_a_dropped_entry_keeps_an_equal_one() {
         let index = LocationIndex::new();
         let transaction = TxHash(hash(1));
         let fillers: Vec<_> = (0..MAX_PER_FINGERPRINT as u64).map(home).collect();
@@ -247,7 +247,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_location_lasts_as_long_as_the_last_content_that_has_it(
+        fn location_lasts_until_its_last_content_leaves(
             steps in proptest::collection::vec((0u64..3, 0usize..40, any::<bool>()), 0..400)
         ) {
             let index = LocationIndex::new();

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_enough() {
+    fn redis_configuration_needs_only_a_url() {
         assert_eq!(read("size = \"1GiB\""), None);
         let given = read("[redis]\nurl = \"redis://:SECRET@127.0.0.1\"").unwrap();
         assert_eq!(given, RedisConfig::at("redis://:SECRET@127.0.0.1"));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_it_can_be_said() {
+    fn all_redis_settings_are_read() {
         let text =
             "[redis]\nurl = { env = \"REDIS_URL\" }\nprefix = \"x:\"\nttl = \"7days\"\nca = \"ca.pem\"";
         let expected = RedisConfig {

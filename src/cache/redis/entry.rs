@@ -131,7 +131,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_entry_is_read_where_and_when_it_was_written_and_only_whole(
+        fn entry_opens_only_whole_with_its_key_and_epoch(
             key: Vec<u8>, block: u64, position: u64, at: usize, bit in 0..8u32, cut: bool,
         ) {
             let (epoch, place) = (Epoch([7; EPOCH]), Place(BlockNumber(block), TxPosition(position)));
@@ -146,7 +146,7 @@ mod tests {
         }
 
         #[test]
-        fn a_final_block_is_read_again(block: u64, hash: [u8; 32]) {
+        fn finalized_block_round_trips(block: u64, hash: [u8; 32]) {
             let (epoch, highest) = (Epoch::random(), Final(BlockNumber(block), BlockHash(hash.into())));
             prop_assert_eq!(open(b"f", epoch, &seal(b"f", epoch, highest)), Some(highest));
             prop_assert_eq!(open(b"n", epoch, &seal(b"n", epoch, highest.1)), Some(highest.1));

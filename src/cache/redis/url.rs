@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn redis_url_errors_are_specific() {
         for (url, error) in [
             ("", RedisUrlError::Malformed),
             ("127.0.0.1:6379", RedisUrlError::Malformed),

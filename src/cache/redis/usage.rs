@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_it_says_of_itself_is_read_and_anything_else_is_nothing() {
+    fn info_reply_is_parsed_and_garbage_ignored() {
         let said = "# Memory\r\nused_memory:1048576\r\nused_memory_human:1.00M\r\nmaxmemory:2097152\r\n\r\n\
                     # Stats\r\nevicted_keys:7\r\n";
         let usage = Usage { bytes: Some(1 << 20), capacity: Some(2 << 20), blocks: None, evictions: 7 };

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chain_is_known_again_and_one_of_another_format_is_not() {
+    fn chain_key_round_trips_within_its_format() {
         let chain = ChainKey { id: 1, genesis: B256::repeat_byte(7) };
         let mut bytes = chain.to_bytes();
         assert_eq!(ChainKey::from_bytes(&bytes), Some(chain));

@@ -96,12 +96,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_sealed_comes_out_again(text: Vec<u8>) {
+        fn sealed_value_round_trips(text: Vec<u8>) {
             prop_assert_eq!(Sealed::new(&text).unwrap().open(), Ok(Bytes::from(text)));
         }
 
         #[test]
-        fn what_was_changed_does_not(text in ".{1,200}", at: usize, bit in 0..8u32, cut: bool) {
+        fn changed_value_does_not_open(text in ".{1,200}", at: usize, bit in 0..8u32, cut: bool) {
             let mut value = Sealed::new(text.as_bytes()).unwrap().0.to_vec();
             let at = at % value.len();
             if cut { value.truncate(at) } else { value[at] ^= 1 << bit }
@@ -109,13 +109,13 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_not_read(garbage: Vec<u8>) {
+        fn garbage_does_not_open(garbage: Vec<u8>) {
             prop_assert_eq!(Sealed::from(Bytes::from(garbage)).open(), Err(Damaged));
         }
     }
 
     #[test]
-    fn a_value_that_would_be_too_large_is_not_unpacked() {
+    fn value_with_an_excessive_length_is_not_unpacked() {
         let packed = zstd::bulk::compress(&[0; 100], LEVEL).unwrap();
         let length = u32::MAX;
         let value =

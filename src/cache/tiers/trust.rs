@@ -325,7 +325,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
         #[test]
-        fn confirmed_index_is_of_the_known_history(steps in prop::collection::vec(step(), 0..80)) {
+        fn confirmed_index_belongs_to_the_known_history(steps in prop::collection::vec(step(), 0..80)) {
             let mut world = World::default();
             for step in steps {
                 world.happens(&step);

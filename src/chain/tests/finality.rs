@@ -4,7 +4,7 @@ use super::*;
 use crate::eth::TxHash;
 
 #[test]
-fn what_finality_passes_in_the_window_is_final() {
+fn tracked_blocks_below_the_finalized_one_are_final() {
     let mut told = Told::shown(ethereum(), 95..=100);
     assert_eq!(told.finalized(block(97, 'a')), Finalized::Advanced { previous: None });
     assert_eq!(
@@ -30,7 +30,7 @@ fn finalized_only_rises() {
 }
 
 #[test]
-fn finalized_above_the_head_does_not_count() {
+fn finalized_block_above_the_head_is_ignored() {
     let mut told = Told::new(ethereum());
     assert_eq!(told.finalized(block(90, 'a')), Finalized::Unchanged);
     told.head(block(100, 'a'));
@@ -41,7 +41,7 @@ fn finalized_above_the_head_does_not_count() {
 }
 
 #[test]
-fn finalized_contrary_to_a_tracked_hash_does_not_count() {
+fn finalized_block_contrary_to_the_window_is_ignored() {
     let mut told = Told::shown(ethereum(), 95..=100);
     assert_eq!(told.finalized(block(98, 'b')), Finalized::Contrary);
     assert_eq!(told.finalized(block(94, 'b')), Finalized::Contrary);
@@ -50,7 +50,7 @@ fn finalized_contrary_to_a_tracked_hash_does_not_count() {
 }
 
 #[test]
-fn another_hash_at_the_finalized_number_is_the_alarm() {
+fn another_hash_at_a_finalized_number_raises_the_alarm() {
     let other: [fn(&mut Told) -> Finalized; 4] = [
         |told| told.finalized(block(97, 'b')),
         |told| told.confirm_final(block(97, 'b')),
@@ -84,7 +84,7 @@ fn hints_left_behind_by_finality_are_dropped() {
 }
 
 #[test]
-fn an_answer_is_final_only_if_it_was_sent_after_its_number_was_known_to_be() {
+fn answer_is_final_only_if_asked_after_finality() {
     let mut told = Told::shown(ethereum(), 95..=100);
     let early = told.now();
     told.finalized(block(70, 'a'));
@@ -95,7 +95,7 @@ fn an_answer_is_final_only_if_it_was_sent_after_its_number_was_known_to_be() {
 }
 
 #[test]
-fn after_a_wrong_chain_nothing_is_final_until_it_is_asked_again() {
+fn nothing_is_final_after_a_wrong_chain_until_asked_again() {
     let mut told = Told::shown(ethereum(), 95..=100);
     told.finalized(block(97, 'a'));
     told.number(block(50, 'a')).unwrap();
@@ -130,7 +130,7 @@ fn nothing_is_final_on_development_chains() {
 }
 
 #[test]
-fn depth_makes_final_where_the_operator_says_so() {
+fn finality_depth_applies_if_configured() {
     let mut told = Told::shown(Rules { finality_depth: Some(3), ..ethereum() }, 95..=100);
     assert_eq!(told.tracker.finalized(), Some((BlockNumber(97), hash(97, 'a'))));
     assert_eq!(told.at(97), Lookup::Final(hash(97, 'a')));
@@ -158,7 +158,7 @@ fn tags_are_fresh_by_their_own_time() {
 // ## Answers that make a block final
 
 #[test]
-fn one_answer_near_the_finalized_block_counts_for_max_staleness() {
+fn one_answer_near_the_finalized_block_lasts_max_staleness() {
     let mut told = Told::shown(ethereum(), 95..=100);
     told.finalized(block(97, 'a'));
     told.number(block(78, 'b')).unwrap();
@@ -224,7 +224,7 @@ fn an_unlinked_entry_is_dropped_when_an_answer_contradicts_it() {
 }
 
 #[test]
-fn neighbours_that_do_not_fit_are_dropped() {
+fn unlinked_neighbours_are_dropped() {
     let mut told = Told::shown(ethereum(), 95..=100);
     told.finalized(block(97, 'a'));
     told.number(block(50, 'b')).unwrap();
@@ -238,7 +238,7 @@ fn neighbours_that_do_not_fit_are_dropped() {
 }
 
 #[test]
-fn single_answers_say_nothing_of_numbers() {
+fn single_answers_do_not_set_numbers() {
     let mut told = Told::shown(ethereum(), 95..=100);
     told.finalized(block(97, 'a'));
     let transaction = TxHash(B256::repeat_byte(7));
@@ -293,7 +293,7 @@ fn a_head_must_show_the_finalized_block_unless_it_links_to_it() {
 }
 
 #[test]
-fn refused_head_above_the_tracked_one_settles_nothing() {
+fn refused_higher_head_makes_nothing_canonical() {
     let mut told = final_at_97();
     // A branch that forks off below the finalized block.
     let mut between = blocks(98..=104, 'b');
@@ -312,7 +312,7 @@ fn orphan_below_the_finalized_block_is_not_the_head() {
 }
 
 #[test]
-fn a_head_that_contradicts_what_is_final_is_lag_for_ever() {
+fn head_contrary_to_finality_is_lag_for_ever() {
     let mut told = final_at_97();
     for _ in 0..10 {
         told.wait(10 * SECOND);

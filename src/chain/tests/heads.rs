@@ -17,7 +17,7 @@ fn heads_that_follow_each_other_are_linked_and_served() {
 }
 
 #[test]
-fn a_view_is_fresh_for_max_staleness_from_when_its_refresh_was_sent() {
+fn head_is_fresh_for_max_staleness_after_its_request() {
     let mut told = Told::new(ethereum());
     let sent = told.now();
     told.wait(SECOND / 2);
@@ -30,7 +30,7 @@ fn a_view_is_fresh_for_max_staleness_from_when_its_refresh_was_sent() {
 }
 
 #[test]
-fn with_zero_staleness_only_what_was_sent_after_arrival_counts() {
+fn zero_staleness_uses_only_requests_sent_after_arrival() {
     let mut told = Told::new(development());
     let before = told.now();
     told.head(block(100, 'a'));
@@ -66,7 +66,7 @@ fn a_gap_of_65_restarts_the_window() {
 }
 
 #[test]
-fn a_gap_that_stays_open_leaves_what_the_head_is_shown_to_descend_from() {
+fn open_gap_keeps_only_linked_ancestors_of_the_head() {
     let mut told = Told::shown(ethereum(), 98..=100);
     let gap = [block(102, 'a'), block(104, 'a'), block(103, 'b')];
     assert_eq!(told.head_over(block(105, 'a'), &gap), HeadChange::Reorg(3));
@@ -82,7 +82,7 @@ fn a_gap_answered_from_another_branch_links_nothing() {
 }
 
 #[test]
-fn a_gap_that_another_refresh_has_closed_meanwhile_is_no_reorg() {
+fn gap_closed_by_another_refresh_is_no_reorg() {
     let mut told = Told::shown(ethereum(), 99..=100);
     let (first, second) = (told.now(), told.now());
     let gap = blocks(101..=109, 'a');
@@ -111,7 +111,7 @@ fn a_lower_head_over_a_known_parent_is_a_reorg_at_once() {
 }
 
 #[test]
-fn a_two_deep_reorg_seen_only_through_its_head_drops_what_is_not_shown() {
+fn two_deep_reorg_without_its_gap_clears_the_window() {
     let mut told = Told::shown(ethereum(), 95..=100);
     assert_eq!(told.head(block(100, 'b')), HeadChange::Reorg(6));
     assert_eq!(told.numbers(), [100]);
@@ -119,14 +119,14 @@ fn a_two_deep_reorg_seen_only_through_its_head_drops_what_is_not_shown() {
 }
 
 #[test]
-fn a_reorg_under_a_gap_keeps_what_the_gap_shows() {
+fn reorg_under_a_gap_keeps_the_blocks_of_the_gap() {
     let mut told = Told::shown(ethereum(), 95..=100);
     assert_eq!(told.head_over(block(103, 'b'), &blocks(101..=102, 'b')), HeadChange::Reorg(6));
     assert_eq!(told.numbers(), [101, 102, 103]);
 }
 
 #[test]
-fn a_parent_need_not_be_one_lower() {
+fn parent_number_may_be_lower_by_more_than_one() {
     let mut told = Told::shown(ethereum(), 95..=100);
     assert_eq!(told.head(child(103, 'a', hash(100, 'a'))), HeadChange::Extended(1));
     assert_eq!(told.at(102), Lookup::Unknown);
@@ -138,7 +138,7 @@ fn a_parent_need_not_be_one_lower() {
 }
 
 #[test]
-fn a_number_that_the_branch_leaves_out_has_no_block() {
+fn number_skipped_by_the_branch_has_no_block() {
     let mut told = Told::shown(ethereum(), 95..=100);
     told.head(child(103, 'a', hash(100, 'a')));
     assert_eq!(told.number(block(101, 'b')), Err(Contrary::Tracked));

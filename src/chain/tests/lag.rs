@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_lower_head_is_lag_and_after_three_observations_over_15_s_a_rollback() {
+fn lower_head_is_a_rollback_after_3_observations_in_15_s() {
     let mut told = Told::shown(ethereum(), 95..=100);
     assert_eq!(told.head(block(98, 'a')), HeadChange::Lag);
     told.wait(7 * SECOND);
@@ -18,7 +18,7 @@ fn a_lower_head_is_lag_and_after_three_observations_over_15_s_a_rollback() {
 }
 
 #[test]
-fn patience_alone_does_not_make_a_rollback() {
+fn time_alone_does_not_make_a_rollback() {
     let mut told = Told::shown(ethereum(), 95..=100);
     assert_eq!(told.head(block(98, 'a')), HeadChange::Lag);
     told.wait(60 * SECOND);
@@ -27,7 +27,7 @@ fn patience_alone_does_not_make_a_rollback() {
 }
 
 #[test]
-fn a_head_that_comes_back_ends_the_lag() {
+fn return_to_the_old_head_ends_the_lag() {
     let mut told = Told::shown(ethereum(), 95..=100);
     told.head(block(98, 'a'));
     told.head(block(98, 'a'));
@@ -37,7 +37,7 @@ fn a_head_that_comes_back_ends_the_lag() {
 }
 
 #[test]
-fn under_a_lag_the_head_stays_and_what_is_above_the_lower_one_is_not_known() {
+fn lag_keeps_the_head_and_hides_blocks_above_the_lower_one() {
     let mut told = Told::shown(ethereum(), 95..=100);
     told.head(block(98, 'a'));
     let arrival = told.now();
@@ -59,7 +59,7 @@ fn on_development_chains_a_lower_head_rolls_back_at_once() {
 }
 
 #[test]
-fn a_lower_head_in_a_hole_that_closes_is_lag() {
+fn lower_head_whose_gap_closes_is_lag() {
     let mut told = Told::shown(ethereum(), 100..=101);
     let head = block(35, 'a');
     assert_eq!(told.tracker.gap(head), Some(Gap { from: BlockNumber(36), to: BlockNumber(99) }));
@@ -70,7 +70,7 @@ fn a_lower_head_in_a_hole_that_closes_is_lag() {
 }
 
 #[test]
-fn a_lower_head_in_a_hole_that_does_not_close_is_a_reorg() {
+fn lower_head_whose_gap_stays_open_is_a_reorg() {
     let mut told = Told::shown(ethereum(), 100..=101);
     assert_eq!(told.tracker.gap(block(34, 'a')), None);
     let mut far = Told::shown(ethereum(), 100..=101);
@@ -80,7 +80,7 @@ fn a_lower_head_in_a_hole_that_does_not_close_is_a_reorg() {
 }
 
 #[test]
-fn a_full_window_still_tells_lag_below_it() {
+fn full_window_detects_lag_below_it() {
     let mut told = Told::shown(Rules { window: 3, ..ethereum() }, 95..=100);
     let gap = [block(96, 'a'), block(97, 'a')];
     assert_eq!(told.head_over(block(95, 'a'), &gap), HeadChange::Lag);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 
 #[test]
-fn a_number_asked_by_itself_is_believed_for_max_staleness() {
+fn single_number_is_canonical_for_max_staleness() {
     let mut told = Told::shown(ethereum(), 100..=100);
     told.number(block(50, 'a')).unwrap();
     told.wait(SECOND);
@@ -16,7 +16,7 @@ fn a_number_asked_by_itself_is_believed_for_max_staleness() {
 }
 
 #[test]
-fn the_answer_that_was_sent_last_is_believed() {
+fn answer_to_the_latest_request_wins() {
     let mut told = Told::shown(ethereum(), 100..=100);
     let early = told.now();
     told.number(block(50, 'b')).unwrap();
@@ -46,7 +46,7 @@ fn a_consistent_upstreams_number_above_the_head_does_not_last() {
 }
 
 #[test]
-fn what_links_to_the_window_lasts() {
+fn number_that_links_to_the_window_lasts() {
     let mut told = Told::shown(ethereum(), 100..=100);
     told.number(block(97, 'a')).unwrap();
     told.number(block(98, 'a')).unwrap();
@@ -61,7 +61,7 @@ fn what_links_to_the_window_lasts() {
 }
 
 #[test]
-fn a_side_block_moves_nothing() {
+fn orphan_changes_nothing() {
     let mut told = Told::shown(ethereum(), 99..=100);
     for side in [block(98, 'b'), block(99, 'b'), fork(100, 'b', 'a'), fork(101, 'b', 'a'), block(150, 'b')] {
         assert!(!told.tracker.observe_block(side, &|_| None));
@@ -72,7 +72,7 @@ fn a_side_block_moves_nothing() {
 }
 
 #[test]
-fn another_block_than_the_tracked_one_is_contrary() {
+fn block_other_than_the_tracked_one_is_contrary() {
     let mut told = Told::shown(ethereum(), 99..=100);
     assert_eq!(told.number(block(99, 'b')), Err(Contrary::Tracked));
     // The hash of the lowest block's parent is known before that block is seen.

@@ -62,7 +62,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn whatever_happens_the_tracker_says_what_is_true(
+    fn tracker_agrees_with_the_model(
         rules in rules(),
         length in 0..120_usize,
         steps in vec(step(), 1..80),
@@ -80,7 +80,7 @@ proptest! {
 
     /// A tracker that forgets everything would pass the test above, but not this one.
     #[test]
-    fn a_chain_that_grows_and_is_refreshed_is_served_from_the_first_head_on(
+    fn growing_chain_is_served_from_the_first_head_on(
         growth in vec((0..=65_usize, any::<bool>()), 1..12),
         length in 0..40_usize,
     ) {

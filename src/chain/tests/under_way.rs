@@ -12,7 +12,7 @@ fn a_refresh_that_was_sent_before_the_newest_one_is_outdated() {
 }
 
 #[test]
-fn a_refresh_that_was_under_way_when_a_reorg_was_seen_is_outdated() {
+fn refresh_in_flight_during_a_reorg_is_outdated() {
     let mut told = Told::shown(ethereum(), 99..=100);
     let (sent, under_way) = (told.now(), told.now());
     // The node answered the later request first, and switched to the other branch in between.
@@ -22,7 +22,7 @@ fn a_refresh_that_was_under_way_when_a_reorg_was_seen_is_outdated() {
 }
 
 #[test]
-fn a_number_that_was_under_way_when_a_reorg_was_seen_is_not_believed() {
+fn number_in_flight_during_a_reorg_is_discarded() {
     let mut told = Told::shown(ethereum(), 99..=100);
     let (sent, under_way) = (told.now(), told.now());
     assert_eq!(told.late_head(block(101, 'b'), &[], sent), HeadChange::Reorg(2));
@@ -33,7 +33,7 @@ fn a_number_that_was_under_way_when_a_reorg_was_seen_is_not_believed() {
 }
 
 #[test]
-fn what_was_asked_above_the_head_is_neither_believed_nor_denied_once_a_newer_head_is_lower() {
+fn answer_above_a_newer_lower_head_is_unknown() {
     let mut told = Told::shown(ethereum(), 99..=100);
     told.number(block(105, 'a')).unwrap();
     assert_eq!(told.at(105), Lookup::Unknown);
@@ -46,7 +46,7 @@ fn what_was_asked_above_the_head_is_neither_believed_nor_denied_once_a_newer_hea
 }
 
 #[test]
-fn what_finalized_means_counts_however_the_head_has_changed_meanwhile() {
+fn finalized_answer_counts_despite_a_new_head() {
     let mut told = Told::shown(ethereum(), 99..=100);
     let (sent, under_way) = (told.now(), told.now());
     assert_eq!(told.late_head(block(300, 'a'), &[], sent), HeadChange::Restarted);
@@ -57,7 +57,7 @@ fn what_finalized_means_counts_however_the_head_has_changed_meanwhile() {
 }
 
 #[test]
-fn a_write_unsettles() {
+fn write_invalidates_the_head() {
     let mut told = Told::shown(ethereum(), 99..=100);
     told.number(block(50, 'a')).unwrap();
     let (sent, now) = (told.now(), told.now());
@@ -82,7 +82,7 @@ fn a_write_unsettles() {
 }
 
 #[test]
-fn what_was_under_way_when_all_was_forgotten_does_not_count() {
+fn answers_in_flight_during_forget_are_ignored() {
     let mut told = Told::shown(ethereum(), 99..=100);
     told.finalized(block(99, 'a'));
     let (under_way, now) = (told.now(), told.now());
@@ -100,7 +100,7 @@ fn what_was_under_way_when_all_was_forgotten_does_not_count() {
 }
 
 #[test]
-fn number_that_left_the_window_while_under_way_is_not_believed() {
+fn number_that_left_the_window_in_flight_is_refused() {
     let mut told = Told::shown(Rules { window: 4, ..ethereum() }, 97..=100);
     let under_way = told.now();
     told.head(block(101, 'a'));

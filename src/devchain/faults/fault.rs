@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_any_text() {
+    fn star_matches_any_text() {
         for (pattern, text) in [
             ("*", "eth_call"),
             ("eth_*", "eth_call"),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_one_method_strike_in_turn_and_a_wait_goes_with_them() {
+    fn failures_apply_in_turn_and_a_delay_with_each() {
         let mut faults = Faults::default();
         faults.add("*".into(), Fault::Null, Some(1));
         faults.add("eth_*".into(), Fault::Garbage, Some(1));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_may_go_on_with_parameters() {
+    fn pattern_may_include_parameters() {
         let mut faults = Faults::default();
         faults.add(r#"eth_getBlockByNumber["0x1"*"#.into(), Fault::Null, None);
         assert_eq!(faults.strike("eth_getBlockByNumber", r#"["0x10",true]"#).failure, None);

@@ -35,7 +35,7 @@ fn a_reorg_replaces_blocks_and_keeps_transactions() {
 }
 
 #[test]
-fn a_transaction_can_be_dropped_moved_and_brought_back() {
+fn transaction_can_be_dropped_moved_and_restored() {
     let chain = chain();
     chain.mine_many(3, 2);
     let [low, high] = [2, 3].map(|number| chain.transactions_of(chain.hash_at(number).unwrap()));
@@ -99,7 +99,7 @@ fn replica_adopts_branches_and_nothing_else() {
 }
 
 #[test]
-fn side_blocks_change_nothing_until_they_are_the_head() {
+fn orphans_change_nothing_until_they_are_the_head() {
     let chain = chain();
     let head = chain.mine_many(3, 1);
     let fork = chain.hash_at(1).unwrap();
@@ -117,7 +117,7 @@ fn side_blocks_change_nothing_until_they_are_the_head() {
 }
 
 #[test]
-fn a_rollback_lowers_the_head_and_the_numbers_come_again_with_other_hashes() {
+fn rollback_lowers_the_head_and_new_blocks_differ() {
     let chain = chain();
     let old = chain.mine_many(4, 1);
     assert_eq!(chain.rollback(2).number, 2);
@@ -128,7 +128,7 @@ fn a_rollback_lowers_the_head_and_the_numbers_come_again_with_other_hashes() {
 }
 
 #[test]
-fn orphans_can_be_had_by_hash_or_not_as_configured() {
+fn orphans_are_served_by_hash_if_configured() {
     for keep_orphans in [true, false] {
         let chain = DevChain::new(Config { keep_orphans, ..Config::default() });
         let orphan = chain.mine_many(2, 2);
@@ -145,7 +145,7 @@ fn orphans_can_be_had_by_hash_or_not_as_configured() {
 }
 
 #[test]
-fn a_lagging_node_knows_nothing_of_what_is_above() {
+fn lagging_node_knows_nothing_above_its_head() {
     let chain = chain();
     let head = chain.mine_many(6, 2);
     let (tx, seen) =
@@ -214,7 +214,7 @@ fn pruned_history_is_null_or_an_error_but_the_genesis_stays() {
 }
 
 #[test]
-fn a_restart_is_another_chain_under_the_same_handle() {
+fn restart_replaces_the_chain_under_the_same_handle() {
     let chain = chain();
     let old = chain.mine_many(3, 2);
     chain.lag(1);

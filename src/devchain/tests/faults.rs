@@ -27,7 +27,7 @@ fn truthful(served: &NodeResponse) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fault_strikes_as_often_as_told_and_only_where_told() {
+async fn fault_applies_to_its_methods_as_often_as_set() {
     let chain = node();
     chain.fail(Fault::Hang).on("eth_block*").times(2);
     assert!(!matches!(chain.serve(request(1, "eth_chainId", ())).await, NodeResponse::Hang));
@@ -44,7 +44,7 @@ async fn a_fault_strikes_as_often_as_told_and_only_where_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delayed_answer_is_as_old_as_the_question_and_a_queued_one_is_fresh() {
+async fn delayed_answer_is_old_and_queued_answer_is_fresh() {
     let chain = node();
     for (fault, number) in [(Fault::Delay(SECOND), "0x3"), (Fault::Queue(SECOND), "0x5")] {
         chain.fail(fault).once();
@@ -61,7 +61,7 @@ async fn a_delayed_answer_is_as_old_as_the_question_and_a_queued_one_is_fresh() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_goes_together_with_a_failure() {
+async fn delay_and_failure_apply_together() {
     let chain = node();
     chain.fail(Fault::Status(500)).once();
     chain.fail(Fault::Delay(SECOND)).once();
@@ -71,7 +71,7 @@ async fn a_delay_goes_together_with_a_failure() {
 }
 
 #[tokio::test]
-async fn the_transport_fails_in_every_way() {
+async fn every_transport_fault_is_applied() {
     let chain = node();
     let whole = br#"{"jsonrpc":"2.0","id":1,"result":"0x3"}"#.len();
 
@@ -105,7 +105,7 @@ async fn the_transport_fails_in_every_way() {
 }
 
 #[tokio::test]
-async fn a_transaction_that_was_struck_may_or_may_not_have_arrived() {
+async fn fault_decides_whether_a_sent_transaction_arrives() {
     use alloy_eips::eip2718::Encodable2718;
     for (fault, arrives) in [
         (Fault::Status(502), false),
@@ -126,7 +126,7 @@ async fn a_transaction_that_was_struck_may_or_may_not_have_arrived() {
 }
 
 #[tokio::test]
-async fn content_fails_per_entry_and_transport_for_the_whole_batch() {
+async fn content_faults_hit_entries_and_transport_faults_batches() {
     let chain = node();
     let batch = r#"[{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"},
         {"jsonrpc":"2.0","id":"b","method":"eth_chainId"}]"#;
@@ -164,7 +164,7 @@ async fn lied(chain: &DevChain, lie: Lie, method: &str, params: impl Serialize +
 }
 
 #[tokio::test]
-async fn the_wrong_hash_is_another_true_thing_of_this_chain() {
+async fn wrong_hash_answers_with_other_true_content() {
     let chain = node();
     let (hash, below) = (chain.hash_at(2).unwrap(), chain.hash_at(1).unwrap());
     for full in [true, false] {
@@ -195,7 +195,7 @@ async fn transactions_and_receipts_can_be_left_out() {
 }
 
 #[tokio::test]
-async fn receipts_can_be_anothers_or_an_orphans() {
+async fn receipts_can_be_of_another_transaction_or_an_orphan() {
     let chain = node();
     let orphan = chain.head().hash;
     let tx = chain.transactions_of(orphan)[1];
@@ -216,7 +216,7 @@ async fn receipts_can_be_anothers_or_an_orphans() {
 }
 
 #[tokio::test]
-async fn a_foreign_block_is_sound_but_not_of_this_chain() {
+async fn foreign_block_is_valid_but_not_of_this_chain() {
     let chain = node();
     for number in ["0x0", "0x1", "latest"] {
         let (told, truth) = lied(&chain, Lie::ForeignBlock, "eth_getBlockByNumber", (number, true)).await;
@@ -244,7 +244,7 @@ async fn single_members_can_be_changed() {
 }
 
 #[tokio::test]
-async fn no_lie_is_told_about_what_is_not_there() {
+async fn absent_content_is_answered_truthfully() {
     let chain = node();
     for lie in
         [Lie::WrongHash, Lie::EmptiedTransactions, Lie::OtherReceipt, Lie::OrphanedReceipt, Lie::ForeignBlock]

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn blocks_transactions_and_receipts_agree_however_they_are_asked_for() {
+fn blocks_transactions_and_receipts_agree_across_methods() {
     let chain = chain();
     chain.mine_many(2, 8);
     let head = chain.head();
@@ -37,7 +37,7 @@ fn blocks_transactions_and_receipts_agree_however_they_are_asked_for() {
 }
 
 #[test]
-fn what_is_not_there_is_null() {
+fn absent_content_is_null() {
     let chain = chain();
     chain.mine(1);
     let nowhere = B256::repeat_byte(7);
@@ -103,7 +103,7 @@ fn bad_arguments_are_refused() {
 }
 
 #[test]
-fn a_filter_tells_what_is_new_since_the_last_poll() {
+fn filter_returns_changes_since_the_last_poll() {
     let chain = chain();
     chain.mine_many(2, 1);
     let (blocks, logs) = (ask(&chain, "eth_newBlockFilter", ()), ask(&chain, "eth_newFilter", [json!({})]));

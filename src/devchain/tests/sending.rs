@@ -35,7 +35,7 @@ fn a_transaction_of_every_kind_can_be_sent() {
 }
 
 #[test]
-fn blobs_are_dropped_on_the_way_in() {
+fn blob_sidecars_are_dropped_on_submission() {
     let chain = chain();
     let bare = chain.generate_kind(TransactionKind::Blob);
     let TxEnvelope::Eip4844(signed) = bare.clone() else { panic!("{bare:?}") };
@@ -59,7 +59,7 @@ fn blobs_are_dropped_on_the_way_in() {
 }
 
 #[test]
-fn other_chains_transactions_and_cheap_replacements_are_refused() {
+fn foreign_transactions_and_cheap_replacements_are_refused() {
     let chain = chain();
     let foreign =
         DevChain::new(Config { chain_id: 1, ..Config::default() }).generate_kind(TransactionKind::DynamicFee);
@@ -87,7 +87,7 @@ fn other_chains_transactions_and_cheap_replacements_are_refused() {
 }
 
 #[test]
-fn a_wallet_finds_what_it_needs() {
+fn wallet_methods_are_answered() {
     let chain = chain();
     chain.mine_many(3, 6);
     let sender = chain.accounts()[7].address();

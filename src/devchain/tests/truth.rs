@@ -119,7 +119,7 @@ fn every_block_recomputes() {
 }
 
 #[test]
-fn forks_recompute_too_wherever_a_transaction_was_moved() {
+fn forks_with_moved_transactions_recompute() {
     let chain = chain();
     chain.mine_many(4, 7);
     let orphans: Vec<_> = (1..=4).map(|number| chain.hash_at(number).unwrap()).collect();
@@ -133,7 +133,7 @@ fn forks_recompute_too_wherever_a_transaction_was_moved() {
 }
 
 #[test]
-fn all_kinds_appear_with_what_makes_them_special() {
+fn all_transaction_kinds_and_variants_appear() {
     let chain = chain();
     chain.mine_many(10, 14);
     let mut types: HashMap<TxType, usize> = HashMap::new();
@@ -199,7 +199,7 @@ fn nonces_follow_each_other_on_a_branch() {
 }
 
 #[test]
-fn the_state_root_is_the_root_of_the_accounts_that_the_node_tells_of() {
+fn state_root_matches_the_accounts_that_the_node_serves() {
     let chain = chain();
     chain.mine_many(5, 14);
     for number in ["0x0", "0x1", "0x3", "latest"] {
@@ -223,7 +223,7 @@ fn the_state_root_is_the_root_of_the_accounts_that_the_node_tells_of() {
 }
 
 #[test]
-fn equal_commands_give_equal_chains_and_another_seed_another_chain() {
+fn chain_depends_only_on_commands_and_seed() {
     let program = |seed| {
         let chain = DevChain::new(Config { seed, ..Config::default() });
         chain.mine_many(5, 9);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn ids_come_back_as_they_were_sent() {
+async fn ids_are_returned_unchanged() {
     let chain = chain();
     for id in ["1", "null", "\"a\\u0062\"", "1.0", "18446744073709551616", "-0"] {
         let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"eth\u005fblockNumber"}}"#);
@@ -13,7 +13,7 @@ async fn ids_come_back_as_they_were_sent() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_answered_as_such() {
+async fn malformed_requests_get_specific_errors() {
     let chain = chain();
     for (body, code) in [
         ("", -32700),

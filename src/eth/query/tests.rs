@@ -45,7 +45,7 @@ fn params_become_canonical() {
 }
 
 #[test]
-fn refusals_name_the_parameter_and_what_would_be_right() {
+fn refusals_name_the_parameter_and_its_expected_form() {
     for (method, params, message) in [
         ("eth_getBlockByHash", "[]", "parameter 1 (block_hash) is missing: a string of 0x and 64 hex digits"),
         (
@@ -91,7 +91,7 @@ fn refusals_name_the_parameter_and_what_would_be_right() {
 }
 
 #[test]
-fn blocks_are_named_in_every_way_nodes_take() {
+fn receipts_query_accepts_every_block_form() {
     let hash = format!("0x{}", "ab".repeat(32));
     let read =
         |params: String| Query::read("eth_getBlockReceipts", &Params::from_own(params)).map(Result::unwrap);
@@ -108,7 +108,7 @@ fn blocks_are_named_in_every_way_nodes_take() {
 
 proptest! {
     #[test]
-    fn canonical_params_read_as_themselves(number: u64, index: u64, full: bool, hash: [u8; 32]) {
+    fn canonical_params_parse_unchanged(number: u64, index: u64, full: bool, hash: [u8; 32]) {
         let hash = format!("{:#x}", alloy_primitives::B256::from(hash));
         for (method, params) in [
             ("eth_getBlockByHash", format!(r#"["{hash}",{full}]"#)),

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn several_lines_are_one_list() {
+    fn repeated_header_lines_form_one_list() {
         let mut headers = HeaderMap::new();
         headers.append(header::ACCEPT_ENCODING, HeaderValue::from_static("br"));
         headers.append(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_say_nothing() {
+    fn non_text_header_is_ignored() {
         let value = HeaderValue::from_bytes(b"gzip\xff").unwrap();
         let headers = [(header::ACCEPT_ENCODING, value)].into_iter().collect();
         assert_eq!(Accepted::of(&headers), Accepted::Plain);

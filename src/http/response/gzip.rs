@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_may_touch_each_other_and_both_ends() {
+    fn marks_may_be_adjacent_and_cover_both_ends() {
         let parts = [body(5000, 1, 16), body(70_000, 2, 16)];
         let marks = [
             Mark { start: 0, deflated: deflated(&parts[0]) },
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "the deflated part differs from the plain text")]
-    fn tests_notice_what_is_not_the_same_text() {
+    fn stitching_other_text_panics_in_debug_builds() {
         let mark = Mark { start: 0, deflated: deflated(b"0123") };
         stitch(Rope::from(Bytes::from_static(b"0124")), &[mark]);
     }

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn only_trusted_proxies_are_believed() {
+    fn forwarded_header_is_used_only_from_trusted_proxies() {
         assert_eq!(client("9.9.9.9", &["1.2.3.4"], &[]), "9.9.9.9");
         assert_eq!(client("9.9.9.9", &["1.2.3.4"], &["10.0.0.0/8"]), "9.9.9.9");
         assert_eq!(client("10.0.0.1", &["1.2.3.4"], &["10.0.0.0/8"]), "1.2.3.4");
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rightmost_that_is_not_trusted_counts() {
+    fn rightmost_untrusted_address_is_the_client() {
         let trusted = &["10.0.0.0/8", "fd00::/8"];
         for (forwarded, expected) in [
             (vec!["6.6.6.6, 1.2.3.4"], "1.2.3.4"),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_forgotten_rather_than_remembered_without_end() {
+    fn number_of_remembered_clients_is_bounded() {
         let subnets = SubnetBuckets::new(Allowance::new("1/h".parse().unwrap(), None));
         for number in 0..100_000_u32 {
             assert!(subnets.bucket(std::net::Ipv4Addr::from(number).into()).take().is_ok());
@@ -275,7 +275,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_forwarded_is_read(value in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn any_forwarded_header_is_parsed_without_panic(value in proptest::collection::vec(any::<u8>(), 0..64)) {
             let Ok(value) = HeaderValue::from_bytes(&value) else { return Ok(()) };
             let headers = HeaderMap::from_iter([(FORWARDED_FOR, value)]);
             client_address(ip("10.0.0.1"), &headers, &["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()]);

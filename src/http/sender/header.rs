@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_several_is_found_among_few_and_among_many() {
+    fn first_of_repeated_headers_is_found() {
         for others in [0, 3, FEW, 3 * FEW] {
             let mut headers = HeaderMap::new();
             for other in 0..others {

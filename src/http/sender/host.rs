@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_answers_to_its_own_names_only() {
+    fn loopback_serves_only_its_own_names() {
         for host in
             ["localhost", "LocalHost:8555", "127.0.0.1", "127.0.0.1:8555", "127.8.9.1", "[::1]", "[::1]:8555"]
         {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn listed_names_are_served_and_elsewhere_nothing_is_asked_without_a_list() {
+    fn listed_host_names_are_served() {
         assert!(serves("RPC.example.org:443", &["rpc.example.org"], true));
         assert!(serves("localhost", &["rpc.example.org"], true));
         assert!(serves("other.example.org", &["*"], true));
@@ -209,7 +209,7 @@ mod tests {
     proptest! {
         /// Another parser also reads every host that passes on loopback as loopback.
         #[test]
-        fn nobody_else_reads_another_host(parts in proptest::collection::vec(
+        fn accepted_loopback_host_is_loopback_to_any_parser(parts in proptest::collection::vec(
             proptest::sample::select(vec![
                 "localhost", "127.0.0.1", "::1", "evil.example.org", ":", "80", "@", ".", "[", "]", "%", "/", " ", "é",
             ]),

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_found_in_each_of_its_places() {
+    fn key_is_found_in_headers_and_path() {
         let post = || Request::post("/");
         assert_eq!(found(post().header("authorization", "Bearer one")), ["one"]);
         assert_eq!(found(post().header("authorization", "bEARER  one ")), ["one"]);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_key_is_known_by_its_hash() {
+    fn new_key_matches_its_hash() {
         let (key, other) = (NewKey::random().unwrap(), NewKey::random().unwrap());
         let kept: KeyHash = key.hash().to_string().parse().unwrap();
         assert!(kept.fits(&KeyHash::of(key.reveal().as_bytes())));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_hash_is_not_shown() {
+    fn malformed_key_hash_is_not_shown() {
         for text in ["", "hf_0123", &"0".repeat(63), &"g".repeat(64), &format!("0x{}", "0".repeat(62))] {
             assert_eq!(text.parse::<KeyHash>(), Err(KeyHashError), "{text}");
         }

@@ -40,13 +40,13 @@ fn a_call_is_read_as_slices_of_the_body() {
 }
 
 #[test]
-fn escapes_in_names_count() {
+fn escaped_member_names_are_recognized() {
     let call = call(r#"{"\u006asonrpc":"2\u002e0","id":1,"m\u0065thod":"eth\u005fcall"}"#);
     assert_eq!(call.method.as_str(), "eth_call");
 }
 
 #[test]
-fn of_duplicate_members_the_last_counts() {
+fn last_duplicate_member_wins() {
     let call = call(
         r#"{"id":1,"jsonrpc":"1.0","method":"a","params":[1],"id":2,"jsonrpc":"2.0","method":"b","params":[2]}"#,
     );
@@ -68,7 +68,7 @@ fn params_may_be_left_out_or_null() {
 }
 
 #[test]
-fn what_is_not_a_request_is_refused_with_its_id_where_it_has_one() {
+fn invalid_requests_are_refused_with_their_id() {
     for (body, id, code) in [
         (r#"5"#, "null", Code::InvalidRequest),
         (r#""eth_call""#, "null", Code::InvalidRequest),
@@ -88,7 +88,7 @@ fn what_is_not_a_request_is_refused_with_its_id_where_it_has_one() {
 }
 
 #[test]
-fn bodies_that_cannot_be_answered_entry_by_entry() {
+fn malformed_and_oversized_batches_are_refused_whole() {
     assert_eq!(read("[]").unwrap_err(), PacketError::EmptyBatch);
     assert_eq!(read(&format!("[{}1]", "1,".repeat(10))).unwrap_err(), PacketError::BatchTooLong { max: 10 });
     for body in
@@ -133,7 +133,7 @@ fn any_entry() -> impl Strategy<Value = (String, Option<(String, Option<Code>)>)
 
 proptest! {
     #[test]
-    fn any_id_comes_back_byte_for_byte(id in any_id(), space in "[ \n\t]{0,2}") {
+    fn any_id_is_returned_byte_for_byte(id in any_id(), space in "[ \n\t]{0,2}") {
         let call = call(&format!(r#"{{"jsonrpc":"2.0","id":{space}{id}{space},"method":"m"}}"#));
         let mut writer = ReplyWriter::single();
         writer.write(&call.id.unwrap(), Answer::Result(Bytes::from_static(b"0")));
@@ -142,7 +142,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_a_packet_that_is_not_json(tokens in proptest::collection::vec(proptest::sample::select(&[
+    fn packets_are_valid_json(tokens in proptest::collection::vec(proptest::sample::select(&[
         "{", "}", "[", "]", ",", ":", "\"id\":", "\"id\"", "\"jsonrpc\":", "\"method\" :", "\"params\":", "1", "\"2.0\"", " ",
     ][..]), 0..14)) {
         let text = tokens.concat();

@@ -21,14 +21,14 @@ fn assert_about(elapsed: Duration, limit: Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_says_nothing_is_closed() {
+async fn silent_connection_is_closed() {
     let (reason, elapsed) = closes_after(&Activity::default(), &config()).await;
     assert_eq!(reason, Closed::FirstByte);
     assert_about(elapsed, config().first_byte_timeout);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_dribbles_is_closed() {
+async fn slowly_sent_request_head_is_closed() {
     let activity = Arc::new(Activity::default());
     let (mut near, far) = tokio::io::duplex(64);
     let mut watched = Watched::new(far, activity.clone());
@@ -50,7 +50,7 @@ async fn a_head_that_dribbles_is_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_connection_lasts_longer_than_a_head() {
+async fn idle_connection_has_its_own_longer_timeout() {
     let activity = Arc::new(Activity::default());
     activity.has_read.store(true, Relaxed);
     drop(activity.begin_request(http::Version::HTTP_11));
@@ -60,7 +60,7 @@ async fn an_idle_connection_lasts_longer_than_a_head() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pings_do_not_keep_an_idle_connection_nor_look_like_a_head() {
+async fn pings_do_not_keep_an_idle_connection_open() {
     let activity = Arc::new(Activity::default());
     drop(activity.begin_request(http::Version::HTTP_2));
     let config = config();
@@ -89,7 +89,7 @@ async fn a_request_being_answered_is_not_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_nobody_takes_is_given_up() {
+async fn answer_that_the_client_does_not_read_is_closed() {
     let activity = Arc::new(Activity::default());
     let in_flight = activity.begin_request(http::Version::HTTP_2);
     let _body = WatchedBody::new(Full::<bytes::Bytes>::default(), in_flight);
@@ -99,7 +99,7 @@ async fn an_answer_that_nobody_takes_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answered_pings_are_no_taking() {
+async fn answered_pings_do_not_count_as_reading() {
     let activity = Arc::new(Activity::default());
     let in_flight = activity.begin_request(http::Version::HTTP_2);
     let _body = WatchedBody::new(Full::<bytes::Bytes>::default(), in_flight);
@@ -120,7 +120,7 @@ async fn answered_pings_are_no_taking() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_does_not_move_is_given_up() {
+async fn stalled_write_is_closed() {
     let activity = Arc::new(Activity::default());
     let (_near, far) = tokio::io::duplex(64);
     let mut watched = Watched::new(far, activity.clone());
@@ -132,7 +132,7 @@ async fn a_write_that_does_not_move_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_takes_a_little_is_not_closed() {
+async fn slow_reader_is_not_closed() {
     let activity = Arc::new(Activity::default());
     let (mut near, far) = tokio::io::duplex(64);
     let mut watched = Watched::new(far, activity.clone());
@@ -160,7 +160,7 @@ async fn standing_after(activity: &Activity, wait: Duration) -> EvictionClass {
 }
 
 #[tokio::test(start_paused = true)]
-async fn head_on_its_way_can_be_displaced_after_a_while() {
+async fn slow_request_head_can_be_displaced_after_a_grace() {
     let head = Activity::default();
     assert_eq!(head.standing().0, EvictionClass::Idle);
     head.has_read.store(true, Relaxed);

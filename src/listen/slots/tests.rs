@@ -21,7 +21,7 @@ fn held(slots: &Slots) -> HashMap<Option<IpAddr>, usize> {
 }
 
 #[tokio::test]
-async fn address_that_holds_the_most_makes_room() {
+async fn address_with_most_connections_is_displaced() {
     let slots = slots();
     let _few = [slots.take(address(1)).unwrap(), slots.take(address(1)).unwrap()];
     let many: Vec<_> = (0..4).map(|_| slots.take(address(2)).unwrap()).collect();
@@ -39,7 +39,7 @@ async fn address_that_holds_the_most_makes_room() {
 }
 
 #[tokio::test]
-async fn busy_connections_are_cut_off_only_for_an_address_with_fewer() {
+async fn busy_connections_yield_only_to_an_address_with_fewer() {
     let slots = slots();
     let busy: Vec<_> = (0..MAX).map(|_| slots.take(address(1)).unwrap()).collect();
     let requests: Vec<_> = busy.iter().map(|slot| slot.activity.begin_request(Version::HTTP_11)).collect();
@@ -67,7 +67,7 @@ async fn trusted_proxies_are_displaced_last() {
 }
 
 #[tokio::test]
-async fn idle_connections_make_room_where_those_of_the_first_address_are_busy() {
+async fn idle_connections_of_larger_addresses_are_displaced() {
     let slots = slots();
     let _trusted: Vec<_> = (1..MAX).map(|_| slots.take(address(0)).unwrap()).collect();
     let busy = slots.take(address(1)).unwrap();
@@ -78,7 +78,7 @@ async fn idle_connections_make_room_where_those_of_the_first_address_are_busy() 
 }
 
 #[tokio::test]
-async fn address_displaces_its_own_idle_connection_beside_a_busy_one_with_as_many() {
+async fn address_displaces_its_own_idle_connection_first() {
     let slots = slots();
     let busy: Vec<_> = (0..3).map(|_| slots.take(address(1)).unwrap()).collect();
     let _requests: Vec<_> = busy.iter().map(|slot| slot.activity.begin_request(Version::HTTP_11)).collect();

@@ -100,7 +100,7 @@ mod tests {
         assert!(concurrency.take(one).now_or_never().is_some());
     }
     #[tokio::test]
-    async fn a_turn_lasts_as_long_as_what_was_begun_in_it() {
+    async fn permit_lasts_as_long_as_work_started_under_it() {
         let concurrency = ClientConcurrency::new(ClientLimit::new(2, None));
         let one = Some(Client::Key(1));
         let held = concurrency.within(one, async { CallContext::current().permit }).await;

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrowed_policy_lets_nothing_more_through() {
+    fn narrowed_policy_allows_nothing_more() {
         let wide = Policy::default();
         let globs = |globs: &[&str]| globs.iter().map(|glob| (*glob).to_owned()).collect::<Vec<_>>();
         let narrow = wide.narrowed(Some(&globs(&["eth_get*", "debug_*"])), &globs(&["eth_getLogs"]));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn by_default_what_wallets_need_is_let_through() {
+    fn wallet_methods_are_allowed_by_default() {
         let config = Config::default();
         for method in
             ["eth_getBlockByHash", "eth_call", "net_version", "web3_clientVersion", "eth_sendTransaction"]
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_serves_the_six_and_deny_denies_even_those() {
+    fn strict_serves_only_the_six_operations_and_deny_wins() {
         let strict = Config { strict: true, ..Config::default() };
         assert!(check(&strict, "eth_getTransactionReceipt", None).is_ok());
         assert!(check(&strict, "eth_call", None).is_err());
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_six_need_no_allowing() {
+    fn the_six_operations_need_no_allow_entry() {
         let none = MethodsConfig { allow: Vec::new(), ..MethodsConfig::default() };
         let config = Config { methods: none, ..Config::default() };
         assert!(check(&config, "eth_getBlockByNumber", None).is_ok());

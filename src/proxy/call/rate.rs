@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_taken_comes_back_evenly() {
+    async fn tokens_refill_evenly() {
         let bucket = Bucket::new(allowance("120/m", Some(3)));
         assert!((0..3).all(|_| bucket.take().is_ok()));
         assert_eq!(bucket.take(), Err(Duration::from_millis(500)));
@@ -204,14 +204,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_rate_alone_lets_its_calls_come_at_once() {
+    async fn rate_without_burst_allows_all_calls_at_once() {
         let bucket = Bucket::new(allowance("7/h", None));
         assert_eq!((0..10).filter(|_| bucket.take().is_ok()).count(), 7);
         assert_eq!(bucket.allowance().recovery().as_secs(), 3599);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_ends_of_what_can_be_set_can_be_counted() {
+    async fn extreme_rates_and_bursts_are_exact() {
         for (rate, burst) in [("1/h", 1_000_000), ("1000000/s", 1_000_000), ("1000000/s", 1), ("1/h", 1)] {
             let bucket = Bucket::new(allowance(rate, Some(burst)));
             for _ in 0..3 {

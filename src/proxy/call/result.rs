@@ -139,7 +139,7 @@ mod tests {
     use crate::proxy::Source;
 
     #[test]
-    fn each_has_a_name_of_its_own() {
+    fn call_results_have_distinct_names() {
         let source = Source::View;
         let outcomes = [
             Outcome::Hit(source),

@@ -253,7 +253,7 @@ mod tests {
     use crate::chain::Clock;
 
     #[tokio::test(start_paused = true)]
-    async fn equal_wishes_share_one_fetch() {
+    async fn equal_calls_share_one_fetch() {
         let (flights, clock) = (Coalesce::<u8, u8>::default(), Clock::default());
         let fetched = Arc::new(AtomicUsize::new(0));
         let wishes = (0..1000).map(|_| {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_first_caller_who_hangs_up_cancels_nothing() {
+    async fn fetch_continues_if_its_first_caller_disconnects() {
         let (flights, clock) = (Coalesce::<u8, u8>::default(), Clock::default());
         let slow = || async {
             time::sleep(Duration::from_secs(1)).await;
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flight_has_an_audience_as_long_as_anybody_waits() {
+    async fn fetch_has_an_audience_while_any_caller_waits() {
         let flights = Coalesce::<u8, u8>::default();
         let (asks, questions) = mpsc::channel(1);
         let first = wait(&flights, 1, answers(questions));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flight_that_nobody_waits_for_is_no_audience_of_another() {
+    async fn abandoned_fetch_is_no_audience_of_a_nested_one() {
         let flights = Coalesce::<u8, u8>::default();
         let (asks, questions) = mpsc::channel(1);
         let (nested, now) = (flights.clone(), Clock::default().now());
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_flight_that_may_not_be_joined_is_left_to_those_it_has() {
+    async fn fetch_that_must_not_be_joined_keeps_its_callers() {
         let (flights, clock) = (Coalesce::<u8, u8>::default(), Clock::default());
         let slow = |value| {
             move || async move {

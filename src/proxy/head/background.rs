@@ -73,7 +73,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_hangs_is_waited_for_once() {
+    async fn hanging_task_delays_waiters_once() {
         let single = Single::default();
         let begun = Instant::now();
         let first = single.begin(std::future::pending);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_next_begins_when_one_has_ended_however_it_ended() {
+    async fn next_task_starts_after_a_panic() {
         let (single, done) = (Single::default(), Arc::new(Semaphore::new(0)));
         single.begin(|| async { panic!("on purpose") }).wait(PATIENCE).await;
         let does = done.clone();

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_depends_on_the_chain() {
+    fn stall_threshold_depends_on_the_block_interval() {
         let start = Instant::now();
         for (interval, first) in [(250, 15), (2_000, 15), (12_000, 48), (60_000, 240), (3_600_000, 300)] {
             let (pace, last) = going(Duration::from_millis(interval), start);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_looks_become_rare_and_end_with_the_next_block() {
+    fn comparisons_back_off_until_the_next_block() {
         let (mut pace, last) = going(Duration::from_secs(2), Instant::now());
         assert_eq!(looks(pace, last, 250), [15, 30, 60, 120, 180, 240]);
         assert!(pace.stands_still(last + Duration::from_secs(20)));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_came_while_nobody_looked_are_not_slow_ones() {
+    fn blocks_during_a_pause_do_not_slow_the_pace() {
         let start = Instant::now();
         let (mut pace, last) = going(Duration::from_secs(2), start);
         let later = last + Duration::from_secs(3600);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_goes_on_is_compared_now_and_then() {
+    fn growing_chain_is_compared_periodically() {
         let (start, mut pace) = (Instant::now(), Pace::default());
         let mut compared = Vec::new();
         for second in 0..1000 {

@@ -410,7 +410,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_that_slept_or_was_set_is_noticed() {
+    fn suspend_and_clock_change_are_noticed() {
         let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let after = |seconds: u64| then + Duration::from_secs(seconds);
         assert!(!has_jumped(Duration::from_secs(5), then, after(5)));

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_is_not_answered_ends_at_its_deadline() {
+    async fn unanswered_call_ends_at_its_deadline() {
         let (service, mut handle) = mock::pair::<(), ()>();
         let service = tower::ServiceExt::map_err(service, |error| panic!("the mock failed: {error}"));
         let limit = Limit::new(Duration::from_secs(30));

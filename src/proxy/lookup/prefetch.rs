@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn two_blocks_in_one_place_that_are_walked_together_are_both_bought() {
+    fn two_blocks_with_one_slot_are_both_prefetched() {
         let counter = PrefetchCounter::new();
         let blocks = [1, 2].map(|first| BlockHash(hash(first, 7)));
         let note = |at| blocks.map(|block| counter.note_single(Part::Receipt, block, TxHash(hash(at, at))));

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_hashes_are_told_apart() {
+    fn numbers_and_hashes_are_distinguished() {
         let number = |number| Ok(Subject::Number(BlockNumber(number)));
         assert_eq!("19000000".parse(), number(19_000_000));
         assert_eq!(" 0 ".parse(), number(0));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_told_what_would_be() {
+    fn subject_errors_are_specific() {
         let parse = |text: &str| text.parse::<Subject>().unwrap_err();
         assert_eq!(parse(""), SubjectError::Empty);
         assert_eq!(parse("18446744073709551616"), SubjectError::TooLarge);

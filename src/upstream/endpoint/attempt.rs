@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_are_named_once_and_few_and_what_a_client_makes_up_is_not() {
+    fn log_names_few_methods_once_and_no_unknown_ones() {
         assert_eq!(shown(&["eth_call"]), "eth_call");
         assert_eq!(shown(&["eth_call", "eth_gasPrice", "eth_call"]), "eth_call, eth_gasPrice");
         let four = ["eth_call", "eth_gasPrice", "eth_getCode", "eth_getLogs"];

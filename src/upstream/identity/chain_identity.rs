@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_a_definite_answer_means_that_there_is_no_first_block_to_show() {
+    async fn only_a_definite_answer_means_no_genesis() {
         let says = |block: Result<Answer, UpstreamError>| async move {
             let ask = |call: Call| {
                 let answer = match call.method.as_str() {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_shown_of_a_malformed_answer_holds_no_key() {
+    async fn error_about_a_malformed_answer_shows_no_key() {
         let url = "http://node.test/v3/SECRET-PATH".parse().unwrap();
         let secrets = Secrets::of(&url, &http::HeaderMap::new());
         let ask =

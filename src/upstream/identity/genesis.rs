@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_known_id_has_one_first_block() {
+    fn known_chain_id_has_one_genesis() {
         let ethereum = [
             (1, MAINNET_GENESIS_HASH),
             (17000, HOLESKY_GENESIS_HASH),

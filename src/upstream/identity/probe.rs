@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_say_who_they_are_and_those_who_change_the_list_do_not_wait_for_each_other() {
+    fn recording_an_identity_and_a_reload_do_not_deadlock() {
         const TIMES: usize = 50_000;
         let pinned_chain = Arc::new(PinnedChain::new(None));
         let one = Arc::new(IdentityProbe::new(
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_is_probed_in_vain_stays_who_it_was_and_is_asked_each_time() {
+    async fn failed_probe_keeps_the_identity_and_is_repeated() {
         let pinned_chain = Arc::new(PinnedChain::new(None));
         let one =
             Arc::new(IdentityProbe::new(EndpointId::next(), "one".into(), Secrets::default(), pinned_chain));

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn late_is_later_than_the_share_of_the_last_answers() {
+    fn hedge_delay_is_a_percentile_of_recent_answers() {
         let hedge = hedge(0.9);
         for millis in 1..MIN_SAMPLES as u64 {
             hedge.record(Duration::from_millis(millis));

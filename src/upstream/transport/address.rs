@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_stand_in_one_place() {
+    fn credentials_in_both_url_and_header_are_refused() {
         let with = |url: &str, header: &str| {
             let headers = [(header.to_owned(), Secret::Plain("Bearer SECRET".to_owned()))].into();
             check_endpoint(&EndpointConfig { headers, ..EndpointConfig::at(url) })
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_same_wherever_it_is_written_and_shows_nothing() {
+    fn address_compares_by_secret_value_and_hides_it() {
         let path = std::env::temp_dir().join(format!("holdfast-address-{}", std::process::id()));
         std::fs::write(&path, "SECRET-TOKEN\n").unwrap();
         let plain = with_token("http://127.0.0.1/SECRET-KEY", Secret::Plain("SECRET-TOKEN".to_owned()));

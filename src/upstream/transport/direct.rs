@@ -241,14 +241,14 @@ mod tests {
     }
 
     #[test]
-    fn only_plain_http_is_asked_directly() {
+    fn only_plain_http_uses_the_direct_transport() {
         assert!(direct("http://127.0.0.1:8545/KEY").is_some());
         assert!(direct("http://[::1]:8545").is_some());
         assert!(direct("https://127.0.0.1:8545").is_none());
     }
 
     #[tokio::test]
-    async fn a_connection_is_used_again_as_long_as_it_is_young_and_open() {
+    async fn open_and_recently_used_connection_is_reused() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let direct = direct(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         // Closes the first connection after three requests, and no other; reports the connection of each request.
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_answered_before_it_was_read_is_not_waited_for() {
+    async fn answer_before_the_whole_request_was_read_is_used() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let direct = direct(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         tokio::spawn(async move {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_waits_for_too_long_is_closed_though_nobody_asks() {
+    async fn idle_connection_is_closed_without_a_new_call() {
         let (near, far) = tokio::io::duplex(64);
         let (sender, connection) = http1::handshake(hyper_util::rt::TokioIo::new(near)).await.unwrap();
         let _open = (tokio::spawn(connection.map(drop)), far);

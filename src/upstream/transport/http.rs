@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_sent_is_the_same_either_way() {
+    async fn both_transports_send_the_same_request() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
         let trace_headers =
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_bytes_of_an_answer_are_counted_until_it_was_checked() {
+    async fn answer_bytes_are_counted_until_the_check_is_done() {
         let chain = DevChain::new(devchain::Config::default());
         // Larger than the amount that the budget does not count.
         chain.mine(500);

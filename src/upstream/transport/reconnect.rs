@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_connection_beside_others_is_no_renewal() {
+    async fn additional_connection_is_no_reconnect() {
         let monitor = Arc::new(ConnectionMonitor::default());
         let _one = monitor.begin_request();
         let _two = monitor.begin_request();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_who_connect_at_the_same_time_have_no_connection_from_before() {
+    async fn simultaneous_connections_count_as_one_reconnect() {
         let monitor = Arc::new(ConnectionMonitor::default());
         let [_one, _two] = [monitor.begin_request(), monitor.begin_request()];
         let connecting = || {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_closes_each_connection_is_asked_now_and_then() {
+    fn rechecks_back_off_if_every_connection_is_closed() {
         let begun = Instant::now();
         let mut recheck = RecheckSchedule::default();
         let mut times = Vec::new();

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_was_asked_with_is_taken_out_of_what_it_says() {
+    fn request_secrets_are_redacted_from_errors() {
         let secrets = secrets("https://x.test/v3/SECRET-PATH/eth?key=SECRET%2FQUERY&a", "Bearer SECRET\"H");
         for (said, shown) in [
             (r#"{"message":"no key SECRET-PATH, or secret-path"}"#, r#"{"message":"no key …, or …"}"#),
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn long_secrets_are_taken_out_of_results() {
+    fn long_secrets_are_redacted_from_results() {
         let secrets = secrets("https://x.test/v3/deadbeefdeadbeef", "Bearer short-Key1");
         for (method, said, shown) in [
             ("web3_clientVersion", r#""n/DEADbeefdeadbeef""#, r#""n/…""#),
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn result_that_is_no_json_without_its_secret_is_an_error() {
+    fn result_that_redaction_would_break_is_an_error() {
         let secrets = secrets("https://x.test/1234567890123456", "none");
         let number = Bytes::from_static(b"[1234567890123456]");
         assert!(matches!(secrets.redact_answer("eth_call", Answer::Result(number)), Answer::Error(_)));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_json() {
+    fn redacted_text_stays_valid_json() {
         let secrets = secrets("https://x.test/1234567890123456", "none");
         let said = Bytes::from_static(br#"{"data":"0x1234567890123456"}"#);
         assert_eq!(secrets.redact(&said), r#"{"data":"0x…"}"#);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_one_however_it_is_written() {
+    fn password_is_redacted_encoded_and_decoded() {
         let url = "https://operator-one:p%40ss@x.test".parse().unwrap();
         let secrets = Secrets::of(&url, &HeaderMap::new());
         let said = Bytes::from_static(br#""operator-one:p%40ss, p@ss""#);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_left_where_it_stands() {
+    fn values_that_are_no_secret_are_not_redacted() {
         let headers =
             [("x-shard", "0000"), ("origin", "null"), ("x-region", "us-east"), ("x-api-key", "k3y4")];
         let headers = headers.map(|(name, value)| (name.to_owned(), Secret::Plain(value.to_owned())));
@@ -406,7 +406,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_does_not_hold_a_secret_is_unchanged_and_what_is_left_is_json(
+        fn only_secrets_are_redacted_and_json_stays_valid(
             said in said(),
             secret in prop_oneof!["[a-c0-2/\"\\\\-]{1,6}", "[a-c0-2]{16,18}", Just("null".to_owned())],
         ) {

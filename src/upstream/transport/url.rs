@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn only_http_will_do() {
+    fn only_http_urls_are_accepted() {
         for (url, error) in [
             ("ws://127.0.0.1:8546", UrlError::WebSocket),
             ("localhost:8545", UrlError::Scheme),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_of_ours_is_known() {
+    fn url_of_our_own_listener_is_recognized() {
         for (url, listener, is_ours) in [
             ("http://127.0.0.1:8555", "127.0.0.1:8555", true),
             ("http://127.0.0.1:8555/k/x", "0.0.0.0:8555", true),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_this_machine() {
+    fn loopback_urls_are_recognized() {
         for (url, loopback) in [
             ("http://localhost:8545", true),
             ("http://127.0.0.53", true),

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_our_own_and_never_twice() {
+    fn request_ids_are_our_own_and_unique() {
         let ids = RequestIds::default();
         assert_eq!(
             WireRequest::write(&calls(1), &ids).body,
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_have_their_names() {
+    fn failures_map_to_specific_errors() {
         let read = |status, body| outgoing(1).read(&incoming(status, body));
         assert!(matches!(read(200, r#"{"id":9,"result":1}"#), Err(UpstreamError::WrongId)));
         assert!(matches!(read(200, r#"{"id":"1","result":1}"#), Err(UpstreamError::WrongId)));
@@ -195,7 +195,7 @@ mod tests {
 
     /// Tests each HTTP status with each code of an error object.
     #[test]
-    fn an_error_about_the_call_is_an_answer_and_any_other_with_an_http_error_is_a_failure() {
+    fn http_status_and_code_tell_answers_from_failures() {
         const ANY: [i64; 8] = [3, -32601, -32602, -32600, -32000, -32603, -32010, -32013];
         const OF_THE_CALL: [i64; 3] = [3, -32601, -32602];
         for (status, answers) in [
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_says_of_the_call_is_its_answer_whatever_the_status() {
+    fn error_about_the_call_is_an_answer_at_any_status() {
         for message in [
             "header not found",
             "block not found",
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_says_of_itself_is_no_answer_however_it_is_worded() {
+    fn error_about_the_provider_is_no_answer() {
         for (status, code, message) in [
             (500, -32000, "internal error"),
             (500, -32000, "project not found"),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_cannot_make_out_it_says_once() {
+    fn error_without_an_id_answers_every_call() {
         let answers = outgoing(3).read(&incoming(200, r#"{"id":null,"error":{"code":-32600}}"#)).unwrap();
         assert_eq!(answers.len(), 3);
     }

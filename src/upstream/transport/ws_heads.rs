@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_that_says_nothing_is_given_up() {
+    async fn silent_connection_is_closed() {
         let (mut subscription, _node) = subscribed().await;
         let begun = Instant::now();
         assert!(matches!(subscription.event().await, Err(FeedError::Silent(_))));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_without_news_that_answers_pings_is_waited_for() {
+    async fn quiet_node_that_answers_pings_stays_subscribed() {
         let (mut subscription, mut node) = subscribed().await;
         tokio::spawn(async move {
             let news = time::sleep(Duration::from_secs(3600));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_that_does_not_let_us_subscribe_repeats_no_key() {
+    async fn refused_subscription_shows_no_key() {
         let (mut subscription, mut node) = subscribed().await;
         let refusal = r#"{"id":1,"error":{"code":-32600,"message":"no access for SECRET-PATH"}}"#;
         node.send(Message::text(refusal)).await.unwrap();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_that_does_not_shake_hands_is_not_waited_for() {
+    async fn websocket_handshake_times_out() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let ws = format!("ws://{}/SECRET", listener.local_addr().unwrap());
         let endpoint =
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_told_apart() {
+    fn message_kinds_are_recognized() {
         for (message, kind) in [
             (r#"{"jsonrpc":"2.0","id":1,"result":"0xcd0"}"#, MessageKind::Subscribed),
             (r#"{"jsonrpc":"2.0","result":"0xcd0","id":1,"error":null}"#, MessageKind::Subscribed),

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_go_would_take_for_another_name_is_told() {
+    fn names_that_go_would_match_are_lookalikes() {
         for name in ["Hash", "HASH", "ha\u{17f}h", "bloc\u{212a}Hash", "GasPrice", "YPARITY", "yparity"] {
             assert!(is_lookalike(name), "{name}");
         }

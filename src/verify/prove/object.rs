@@ -222,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_the_same_however_it_is_written() {
+    fn escaped_member_names_are_equal_to_plain_ones() {
         assert_eq!(object(r#" { "\u0061" : "0x1" } "#).get::<u64>("a"), Ok(1));
         let twice = r#"{"a":1,"b":2,"\u0061":3}"#;
         assert_eq!(refused(Object::read(twice, None)), "names is a twice, not each name once");
     }
 
     #[test]
-    fn what_is_not_an_object_is_refused() {
+    fn non_object_is_refused() {
         for (text, shown) in [("[]", "a list"), ("\"0x1\"", "0x1"), ("null", "null"), (" 7", "7")] {
             let part = Some(Part::Withdrawal(2));
             let message = format!("withdrawals[2].value is {shown}, not an object");
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn null_is_present_and_no_value() {
+    fn null_member_is_present_without_a_value() {
         let object = object(r#"{"a":null}"#);
         assert_eq!((object.has("a"), object.raw("a"), object.has("b")), (true, None, false));
         let missing = |field| Failure::Missing { part: None, field };

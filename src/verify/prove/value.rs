@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_of_signatures_may_be_padded_and_times_plain() {
+    fn signatures_may_be_padded_and_times_plain() {
         assert_eq!(Padded::read("\"0x0001\""), Some(Padded(U256::ONE)));
         assert_eq!(Padded::read("\"0x\""), None);
         assert_eq!(Padded::read(&quoted(&format!("0x{}", "0".repeat(65)))), None);
@@ -267,7 +267,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_is_read(small: u64, large: u128, word: [u8; 32], data in prop::collection::vec(any::<u8>(), 0..33)) {
+        fn shown_value_parses_to_itself(small: u64, large: u128, word: [u8; 32], data in prop::collection::vec(any::<u8>(), 0..33)) {
             let word = U256::from_be_bytes(word);
             prop_assert_eq!(u64::read(&quoted(&small.shown())), Some(small));
             prop_assert_eq!(u128::read(&quoted(&large.shown())), Some(large));

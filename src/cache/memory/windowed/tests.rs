@@ -72,7 +72,7 @@ fn version(entity: &Entity) -> u64 {
 }
 
 #[test]
-fn an_entry_that_moves_to_main_is_found_and_has_not_left() {
+fn entry_that_moves_to_main_is_found_and_not_evicted() {
     let counted = Counted::new(100_000);
     for number in 0..16 {
         counted.insert(number, 1, 5_000);

@@ -174,7 +174,7 @@ async fn told(tiers: &Tiers, number: u64) -> Option<BlockHash> {
 }
 
 #[tokio::test]
-async fn what_waits_to_be_written_when_all_is_forgotten_does_not_come_back() {
+async fn queued_writes_do_not_survive_forget() {
     let slow = slow(TierKind::Disk);
     let tiers = over(&[&slow]);
     confirm(&tiers).await;
@@ -206,7 +206,7 @@ async fn what_waits_to_be_written_when_all_is_forgotten_does_not_come_back() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_and_no_word_counts_before_it_was_held_against_the_upstream() {
+async fn tier_is_not_written_or_trusted_before_confirmation() {
     let slow = slow(TierKind::Disk);
     let tiers = over(&[&slow]);
     slow.numbers().insert(BlockNumber(1), hash(1));
@@ -226,7 +226,7 @@ async fn nothing_is_written_and_no_word_counts_before_it_was_held_against_the_up
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_vouched_for_is_not_written_and_the_rest_goes_on_to_count() {
+async fn full_tier_is_not_written_and_still_answers() {
     let slow = slow(TierKind::Disk);
     let tiers = over(&[&slow]);
     slow.lets.add_permits(10);
@@ -255,7 +255,7 @@ async fn what_cannot_be_vouched_for_is_not_written_and_the_rest_goes_on_to_count
 }
 
 #[tokio::test]
-async fn one_that_hangs_holds_up_no_other() {
+async fn hanging_tier_does_not_delay_the_others() {
     let (hangs, works) = (slow(TierKind::Disk), slow(TierKind::Redis));
     let tiers = over(&[&hangs, &works]);
     works.lets.add_permits(10);
@@ -269,7 +269,7 @@ async fn one_that_hangs_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn a_doubt_that_comes_while_it_is_confirmed_stays() {
+async fn doubt_during_confirmation_persists() {
     let slow = slow(TierKind::Disk);
     let tiers = over(&[&slow]);
     let unconfirmed = tiers.unconfirmed(CHAIN).await;
@@ -283,7 +283,7 @@ async fn a_doubt_that_comes_while_it_is_confirmed_stays() {
 }
 
 #[tokio::test]
-async fn what_is_unpacked_is_held_with_all_else_and_not_unpacked_where_it_does_not_fit() {
+async fn unpacking_is_bounded_by_the_byte_budget() {
     let slow = slow(TierKind::Redis);
     let tiers = over(&[&slow]);
     // The compressed value is small.
@@ -300,7 +300,7 @@ async fn what_is_unpacked_is_held_with_all_else_and_not_unpacked_where_it_does_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_hangs_is_left_alone_though_it_knows_much_by_heart() {
+async fn hanging_tier_is_bypassed_despite_in_memory_answers() {
     let slow = slow(TierKind::Disk);
     let tiers = over(&[&slow]);
     slow.hangs.store(true, SeqCst);
