@@ -1,7 +1,7 @@
-//! Where a node is reached, and where a node of another chain may stand in its place for a while.
+//! The address of a node, at which a node of another chain may answer for a while.
 //!
-//! Whatever is under way when that changes breaks off, and so does whatever is asked next, until somebody who has seen that
-//! asks who is there: as with a connection that is lost. What stands there unnoticed, nobody promises anything of.
+//! Each replacement acts like a lost connection: calls in flight fail, and so do later calls, until a caller that saw a
+//! failure asks for `eth_chainId`. Holdfast makes no promise about a replacement that breaks no connection.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -25,9 +25,9 @@ struct Behind {
 #[derive(PartialEq)]
 enum Contact {
     Kept,
-    /// And nobody knows.
+    /// The connection is lost, and no call has failed yet.
     Lost,
-    /// And somebody has seen it.
+    /// The connection is lost, and a call has failed.
     SeenLost,
 }
 
@@ -39,7 +39,7 @@ impl Address {
         Self(Arc::new(Mutex::new(Behind { own, stranger: None, changes: 0, contact: Contact::Kept })))
     }
 
-    /// From now on this one stands there; `None` for its own.
+    /// Lets the node of `stranger` answer at this address, or the own node for `None`.
     pub fn stands(&self, stranger: Option<DevChain>) {
         let mut behind = self.lock();
         behind.stranger = stranger;
@@ -47,7 +47,7 @@ impl Address {
         behind.contact = Contact::Lost;
     }
 
-    /// Whatever is asked next breaks off.
+    /// Returns whether the next call fails.
     pub fn is_lost(&self) -> bool {
         self.lock().contact != Contact::Kept
     }
@@ -66,7 +66,7 @@ impl Address {
         if self.lock().changes == changes { answers } else { Err(broken()) }
     }
 
-    /// Who stands there, and since how many changes.
+    /// Returns the chain that answers and the number of replacements so far.
     fn reach(&self, calls: &Calls) -> Result<(DevChain, u64), UpstreamError> {
         let mut behind = self.lock();
         let asks_who = calls.iter().any(|call| call.method.as_str() == "eth_chainId");
@@ -88,6 +88,6 @@ impl Address {
 
 fn broken() -> UpstreamError {
     UpstreamError::Disconnected(Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(
-        "another stands here",
+        "another node answers here",
     )))
 }

@@ -1,21 +1,21 @@
-//! Replicas of one chain behind one URL: each request may reach another of them, and each lags in its own way. A replica
-//! that lags behind a reorg still shows the orphaned branch, with fast finality at numbers that are final by now.
+//! Replicas of one chain behind one URL: each request may reach a different replica, and each replica has its own lag. A
+//! replica that lags behind a reorg still shows the orphaned branch; with fast finality, even at numbers that are final.
 //!
 //! The rules:
-//! - An answer is what one of the replicas says while the call is under way, or said at most `max_staleness` before it
-//!   arrived, or what stands for good at a number that is final. Nothing transports the chain that was final, so one lagging
-//!   replica must not make an orphan final.
+//! - An answer equals the answer of one replica at some moment during the call, or at most `max_staleness` before it
+//!   arrived, or the final block at its number. No reorg goes below the finalized block, so one lagging replica must not
+//!   make an orphan final.
 //! - `latest` need not follow a replica that lags.
-//! - `null` is no answer for a block that the proxy told of a moment ago, as `latest` or below it, nor for what is in that
-//!   block, as long as every replica has the block or is behind it on its branch. It may fail instead.
-//! - The tags of a batch mean what they mean behind one node.
+//! - `null` is no answer about a block that the proxy showed a moment ago as `latest` or below it, nor about its content,
+//!   as long as every replica has the block or is behind it on its branch. The call may fail instead.
+//! - The tags of a batch follow the same rules as with one node.
 //! - A failure needs a reason: replicas that differ, or a chain that changed a moment ago.
 //!
-//! Which of two branches is canonical is not judged while replicas show both: the proxy may follow either. Nor are tags and
-//! `null` while one of them lacks a block that another calls final: then calls may be forwarded as they were asked.
+//! While replicas show two branches, the proxy may follow either. While a replica lacks a block that another calls final,
+//! the model does not judge tags and `null`: the proxy may forward calls unchanged.
 //!
-//! One assumption holds, as docs/guarantees.md says: no replica shows an orphan at a final number for as long as the margin
-//! of finality, by the clock or by the timestamps of blocks. A replica that would catches up.
+//! The model assumes, as docs/guarantees.md does, that no replica shows an orphan at a final number for as long as
+//! `final_margin`, by the clock or by the timestamps of blocks. A replica that would do so catches up.
 
 use std::{
     collections::HashMap,
@@ -53,42 +53,42 @@ use super::{
 };
 use crate::support::in_memory::{self, InMemory};
 
-/// Seconds from block to block: the margin of finality is a few blocks.
+/// Seconds between blocks: `FINAL_MARGIN` spans a few of them.
 const SLOT: u64 = 4;
 
-/// So long the proxy waits before it takes a lower head for a rollback.
+/// Time that the proxy waits before it accepts a lower head as a rollback.
 const LAG_PATIENCE: Duration = Duration::from_secs(15);
 
-/// What happens to the replicas, and to those who ask.
+/// A step of a program with replicas.
 #[derive(Clone, Debug)]
 enum Happens {
-    /// To the chain, or a question.
+    /// Changes the chain, or sends a call.
     Step(Step),
-    /// From now on a replica is so many changes of the chain behind. It never goes back.
+    /// Lets a replica stay this many changes behind the chain. It never returns to an older state.
     Lag { replica: usize, changes: usize },
-    /// A replica stays behind a reorg until its orphans are at final numbers. The proxy may be started anew; then it hears
-    /// of finality, and a client asks for the lowest of these numbers.
+    /// Keeps a replica behind a reorg until its orphans are at final numbers, and restarts the proxy if `restart` is set.
+    /// Then clients ask for `latest`, `finalized`, and the lowest of these numbers.
     StayBehind { replica: usize, restart: bool },
-    /// A client asks for that number again.
+    /// Asks for that number again.
     AskOrphaned { full: bool },
-    /// All replicas but one stay behind a new block. A client sees it as `latest`, and another asks for what is in it.
+    /// Keeps all replicas but one behind a new block. A client sees it as `latest`, and another asks for its content.
     ShowHead { ahead: usize, question: Question },
-    /// Requests reach other replicas than they would have.
+    /// Changes the replica that each request reaches.
     Shift(u64),
-    /// Every replica shows all of the chain.
+    /// Lets every replica catch up.
     CatchUp,
-    /// The proxy is started anew, and knows nothing of the chain.
+    /// Restarts the proxy with an empty cache.
     Restart,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Setting {
-    /// Blocks are final after two.
+    /// Blocks are final two blocks below the head.
     fast_finality: bool,
     followed: bool,
 }
 
-/// What was seen in all programs, so that no test passes for want of replicas that differ.
+/// Counts over all programs, with which the tests check that replicas did differ.
 #[derive(Debug, Default)]
 struct Seen {
     answers: AtomicUsize,
@@ -101,38 +101,38 @@ struct Seen {
     known: AtomicUsize,
 }
 
-/// A node behind the URL.
+/// One of the nodes behind the URL.
 struct Replica {
     chain: DevChain,
-    /// How many changes of the chain it is behind.
+    /// Number of changes of the chain that it is behind.
     lag: usize,
-    /// The states that it showed, and since when.
+    /// The states that it showed, each with its start.
     shown: Vec<(Instant, usize)>,
 }
 
-/// How requests are spread.
+/// The distribution of requests over replicas.
 #[derive(Clone, Default)]
 struct Picks(Arc<Mutex<Spread>>);
 
 #[derive(Default)]
 struct Spread {
-    /// Another number is another spread.
+    /// Each number gives another distribution.
     shift: u64,
-    /// How often each call came.
+    /// Number of times that each call arrived.
     counts: HashMap<Vec<u8>, u64>,
 }
 
-/// A block that the proxy told a client of.
+/// A block that the proxy showed to a client.
 struct Told {
     at: Instant,
     number: u64,
     block: Hash,
-    /// Whether the block was told as `latest`.
+    /// Whether the proxy showed it as `latest`.
     is_latest: bool,
 }
 
 struct Run<'a> {
-    /// The chain as its best node has it.
+    /// The chain without any lag.
     world: World,
     replicas: Vec<Replica>,
     picks: Picks,
@@ -199,8 +199,8 @@ fn program(replicas: &[Replica], picks: &Picks, config: &Config) -> InMemory {
     in_memory::program_of(vec![endpoint], config).accepting_gzip_mostly()
 }
 
-/// One URL in front of replicas. Which of them a request reaches, its first call decides, and how often that call came
-/// before: not the order of different calls, which depends on threads.
+/// Returns a transport to one URL in front of replicas. The first call of a request, and how often it arrived before,
+/// select the replica; the order of different calls does not, because it depends on threads.
 fn balancer(replicas: &[Replica], picks: Picks) -> Transport {
     let transports: Vec<_> =
         replicas.iter().map(|replica| InProcessTransport::new(replica.chain.clone())).collect();
@@ -227,7 +227,7 @@ impl Picks {
         u64::from_be_bytes(mixed[..8].try_into().unwrap())
     }
 
-    /// Lets the same calls reach other replicas than before.
+    /// Changes the distribution of calls over replicas.
     fn shift(&self, by: u64) {
         let mut state = self.0.lock().unwrap();
         state.shift = state.shift.wrapping_add(by);
@@ -237,7 +237,7 @@ impl Picks {
 // === impl Replica ===
 
 impl Replica {
-    /// The states that it showed between two moments.
+    /// Returns the states that the replica showed between two moments.
     fn between(&self, from: Instant, to: Instant) -> impl Iterator<Item = usize> {
         let first = self.shown.partition_point(|(since, _)| *since < from).saturating_sub(1);
         self.shown[first..].iter().take_while(move |(since, _)| *since <= to).map(|(_, state)| *state)
@@ -254,7 +254,7 @@ impl<'a> Run<'a> {
     fn new(setting: Setting, seen: &'a Seen) -> Self {
         let (mut config, mut node) = settings(super::Setting { followed: setting.followed, ..ORDINARY });
         config.upstream.endpoints = vec![EndpointConfig::at("")];
-        // A replica has no block of a branch that it never showed.
+        // A replica does not serve blocks that are not on its own branch.
         node.keep_orphans = false;
         node.slot_seconds = SLOT;
         let (safe, finalized) = if setting.fast_finality { (1, 2) } else { (8, 16) };
@@ -359,7 +359,7 @@ impl<'a> Run<'a> {
 
     async fn restart(&mut self) -> Result<(), String> {
         if self.config.chain.follow != Follow::Off {
-            // The follower would go on.
+            // The background follower of the old proxy would keep running.
             return Ok(());
         }
         self.join().await?;
@@ -386,8 +386,8 @@ impl<'a> Run<'a> {
 
     // ## Replicas
 
-    /// Lets every replica show what its lag allows, and more where it would show an orphan as final for too long by the end
-    /// of this wait.
+    /// Updates every replica to the state that its lag allows, or to the newest one if it would otherwise show an orphan at
+    /// a final number for too long by the end of `wait`.
     fn follow(&mut self, wait: Duration) {
         let last = self.world.last();
         for at in 0..self.replicas.len() {
@@ -401,8 +401,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns whether one who shows this state at the end of a wait shows an orphan at a number that has been final for the
-    /// margin of finality.
+    /// Returns whether a replica in this state would show, at the end of `wait`, an orphan at a number that has been final
+    /// for `FINAL_MARGIN`.
     fn is_overdue(&self, state: usize, wait: Duration) -> bool {
         let Some(orphan) = self.lowest_orphan(state) else { return false };
         let states = &self.world.states;
@@ -411,11 +411,11 @@ impl<'a> Run<'a> {
         since.since.elapsed() + wait >= FINAL_MARGIN || depth >= FINAL_MARGIN
     }
 
-    /// The lowest number at which this state has another block than the newest.
+    /// Returns the lowest number at which this state and the newest one have different blocks.
     fn lowest_orphan(&self, state: usize) -> Option<u64> {
         let (state, newest) = (&self.world.states[state], &self.world.states[self.world.last()]);
         let differs = state.visible.iter().zip(newest.visible.iter()).position(|(one, other)| one != other);
-        // A reorg may leave a chain that is lower.
+        // A reorg may make the chain shorter.
         differs
             .or((state.visible.len() > newest.visible.len()).then_some(newest.visible.len()))
             .map(|at| at as u64)
@@ -426,7 +426,7 @@ impl<'a> Run<'a> {
         shown.map(|state| &self.world.states[state])
     }
 
-    /// Returns whether all replicas showed one branch, the newest, for a while before and until a moment.
+    /// Returns whether all replicas showed the same single state from a while before `from` until `to`.
     fn is_calm(&self, from: Instant, to: Instant) -> bool {
         let earlier = from.checked_sub(UNREST).unwrap_or(from);
         let heads = || self.replicas.iter().map(|replica| replica.between(earlier, to).collect::<Vec<_>>());
@@ -434,7 +434,7 @@ impl<'a> Run<'a> {
         is_one && self.world.is_calm(from, to)
     }
 
-    /// Returns whether a replica lacked, a while before or until a moment, a block that another called final by then.
+    /// Returns whether, from a while before `from` until `to`, a replica lacked a block that another called final.
     fn is_regressed(&self, from: Instant, to: Instant) -> bool {
         let earlier = from.checked_sub(UNREST).unwrap_or(from);
         let calls_final = |state: &State| {
@@ -486,7 +486,7 @@ impl<'a> Run<'a> {
         self.seen.known.fetch_add(usize::from(must_be.is_some()), Relaxed);
         if let Some(block) = must_be.filter(|_| is_nothing(call, result)) {
             return Err(format!(
-                "{} {} was answered with {}, though {block} was told of before",
+                "{} {} was answered with {}, though the proxy showed {block} before",
                 call.method,
                 call.params,
                 shorten(result)
@@ -523,7 +523,7 @@ impl<'a> Run<'a> {
         self.seen.orphaned.fetch_add(usize::from(states().any(is_orphaned)), Relaxed);
     }
 
-    /// Notes the block that an answer shows by number or tag.
+    /// Records the block that an answer shows by number or tag.
     fn note_told(&mut self, call: &Call, result: &Bytes, at: Instant) {
         let by_hash = call.block().is_some();
         let value: Value = serde_json::from_slice(result).unwrap_or_default();
@@ -536,10 +536,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The block that the proxy told of before this call arrived and that holds its answer, if it must know it still.
+    /// Returns a block that contains the answer to this call and that the proxy must still know, because it showed the block
+    /// before the call arrived.
     ///
-    /// The block is younger than a rollback takes to be believed, so `latest` cannot have gone below it, and nobody shows
-    /// another in its place.
+    /// The block is too young for an accepted rollback, so `latest` cannot be below it, and no replica shows another block
+    /// in its place.
     fn must_be_known(&self, asked: &Asked, at: Instant) -> Option<Hash> {
         let is_known = |told: &&Told| {
             let latest = |other: &Told| other.is_latest && self.world.is_ancestor(told.block, other.block);
@@ -555,8 +556,8 @@ impl<'a> Run<'a> {
         (!self.is_regressed(asked.arrived, at)).then_some(told.block)
     }
 
-    /// Returns whether a replica has shown another branch than that of this block since shortly before it was told. The head
-    /// of another branch is a reorg, and the proxy may follow it, however low it is.
+    /// Returns whether a replica has shown another branch since shortly before the proxy showed this block. The head of
+    /// another branch is a reorg, which the proxy may follow at any height.
     fn shows_another(&self, told: &Told, at: Instant) -> bool {
         let before = told.at.checked_sub(self.config.chain.max_staleness).unwrap_or(told.at);
         let is_behind = |state: &State| self.world.is_ancestor(*state.visible.last().unwrap(), told.block);
@@ -564,7 +565,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Returns whether an answer says that there is nothing.
+/// Returns whether an answer is `null` or an empty list of receipts.
 fn is_nothing(call: &Call, result: &Bytes) -> bool {
     result == "null" || (result == "[]" && matches!(call.question, Question::BlockReceipts(_)))
 }
@@ -592,21 +593,21 @@ fn check(setting: Setting, programs: u32) {
 }
 
 #[test]
-fn every_answer_is_one_of_replicas() {
+fn every_answer_is_that_of_a_replica() {
     check(Setting { fast_finality: false, followed: false }, 200);
 }
 
 #[test]
-fn every_answer_is_one_of_replicas_with_fast_finality() {
+fn every_answer_is_that_of_a_replica_with_fast_finality() {
     check(Setting { fast_finality: true, followed: false }, 300);
 }
 
 #[test]
-fn every_answer_is_one_of_replicas_while_the_chain_is_followed() {
+fn every_answer_is_that_of_a_replica_while_following() {
     check(Setting { fast_finality: true, followed: true }, 100);
 }
 
-/// A replica that lags behind a reorg is asked for a number that is final by then.
+/// A replica that lags behind a reorg answers for a number that is already final.
 #[test]
 fn orphan_of_a_lagging_replica_is_not_final() {
     for replica in 0..3 {
@@ -627,7 +628,7 @@ fn orphan_of_a_lagging_replica_is_not_final() {
     }
 }
 
-/// Most replicas have not got the head that the proxy has just told of.
+/// Most replicas lack the head that the proxy has just shown.
 #[test]
 fn known_head_content_is_never_null() {
     for question in

@@ -1,26 +1,26 @@
-//! Programs that once failed, or that random ones come upon too seldom.
+//! Programs that once failed, or that random generation reaches too rarely.
 
 use super::{
     ORDINARY, Setting, run,
     step::{Again, Finality, Place, Question, Step},
 };
 
-/// A rollback that is believed may lead below the finalized block. What was final there is told no longer: the head that
-/// clients were shown does not reach it.
+/// A rollback that the proxy accepts may lead below the finalized block. The proxy then no longer serves the finalized
+/// blocks above the head that it shows.
 #[test]
 fn final_number_above_the_shown_head_is_not_served() {
     let steps = [
         Step::Mine(1, 1),
         Step::Mine(3, 0),
         Step::Finality(Finality::At(3)),
-        // No answer is of an older state, here and below.
+        // Longer than `max_staleness`: no later answer is of an older state.
         Step::Wait(1_001),
         Step::Ask(Question::CountByNumber(Place::Finalized)),
         Step::Ask(Question::BlockByNumber(Place::At(1), true)),
         Step::Rollback(2),
-        // The head that is in sight is below the finalized block.
+        // The node shows a head below the finalized block.
         Step::Lag(2),
-        // Until it is taken for a rollback.
+        // Until the proxy accepts a rollback.
         Step::Wait(70_000),
         Step::Ask(Question::BlockByNumber(Place::Latest, false)),
         Step::Wait(70_000),
@@ -33,7 +33,7 @@ fn final_number_above_the_shown_head_is_not_served() {
     run(ORDINARY, &steps).unwrap();
 }
 
-/// As with anvil: `evm_revert` to far below the finalized block, and other blocks after it.
+/// As on anvil: `evm_revert` to far below the finalized block, followed by other blocks.
 #[test]
 fn rolled_back_chain_is_not_served_below_finality() {
     let ask_all = || {
@@ -50,7 +50,7 @@ fn rolled_back_chain_is_not_served_below_finality() {
     steps.extend([Step::RollbackBelowFinal(14), Step::Mine(1, 1), Step::Wait(1_001)]);
     steps.push(Step::Ask(Question::BlockByNumber(Place::Latest, false)));
     steps.extend(ask_all());
-    // The numbers come back with other blocks.
+    // The chain reaches the same numbers with other blocks.
     steps.extend([Step::Mine(18, 1), Step::Wait(1_001)]);
     steps.push(Step::Ask(Question::BlockByNumber(Place::Latest, false)));
     steps.extend(ask_all());
@@ -77,7 +77,7 @@ fn reorganised_chain_is_not_served_below_finality() {
 }
 
 #[test]
-fn answer_overtaken_by_a_new_head_is_not_told() {
+fn answer_overtaken_by_a_new_head_is_discarded() {
     let forms = [
         Question::BlockByNumber(Place::At(1), true),
         Question::BlockByNumber(Place::At(1), false),
@@ -98,9 +98,9 @@ fn answer_overtaken_by_a_new_head_is_not_told() {
     }
 }
 
-/// Nothing that is tracked transports the chain here: the block was above the head when it was asked for.
+/// The tracked window does not help here: the block was above the head when the client asked for it.
 #[test]
-fn answer_above_a_head_that_another_client_was_shown_is_not_told() {
+fn answer_above_a_head_shown_to_another_client_is_discarded() {
     for question in [Question::CountByNumber(Place::Below(0)), Question::BlockReceipts(Place::Below(0))] {
         let steps = [
             Step::Overtake { question: Question::BlockByNumber(Place::Below(0), false), depth: 1, length: 1 },
@@ -111,21 +111,21 @@ fn answer_above_a_head_that_another_client_was_shown_is_not_told() {
     }
 }
 
-/// A single answer does not decide which block is final, be it that the block it names exists.
+/// A single answer does not make a block final, even if the block that it names exists.
 #[test]
-fn false_place_of_a_final_transaction_is_forgotten() {
+fn false_block_of_a_final_transaction_is_forgotten() {
     let programs = [true, false].into_iter().flat_map(|receipt| [(receipt, true), (receipt, false)]);
     for ((receipt, orphan), proved) in programs.flat_map(|program| [(program, true), (program, false)]) {
         let steps = [
             Step::Mine(2, 1),
-            // The orphan is asked for, so that it is cached.
+            // So that the proxy caches the block that becomes an orphan.
             Step::Ask(Question::BlockByNumber(Place::At(2), true)),
             Step::Reorg { depth: 1, length: 4 },
             Step::Wait(1_001),
             Step::Finality(Finality::At(1)),
             Step::Ask(Question::BlockByNumber(Place::Latest, false)),
             Step::Ask(Question::BlockByNumber(Place::Finalized, false)),
-            // Far from the head, where no window tells what is canonical.
+            // Far below the head, outside the window of canonical blocks.
             Step::Mine(80, 0),
             Step::Finality(Finality::At(1)),
             Step::Wait(70_000),
@@ -144,7 +144,7 @@ fn false_place_of_a_final_transaction_is_forgotten() {
 }
 
 #[test]
-fn repeated_transaction_is_told_of_the_newest_block() {
+fn repeated_transaction_is_served_from_the_newest_block() {
     for question in [Question::Receipt(0), Question::TransactionByHash(0)] {
         let steps = [
             Step::Mine(1, 1),
@@ -153,7 +153,7 @@ fn repeated_transaction_is_told_of_the_newest_block() {
             Step::RepeatTransaction(0),
             Step::Ask(Question::BlockByNumber(Place::Latest, true)),
             Step::Ask(question),
-            // The older place counts again.
+            // The transaction is in the older block again.
             Step::Rollback(1),
             Step::Ask(question),
         ];
@@ -161,7 +161,7 @@ fn repeated_transaction_is_told_of_the_newest_block() {
     }
 }
 
-/// The node denies the block that `latest` meant when the batch came.
+/// The node denies the block that `latest` meant when the batch arrived.
 #[test]
 fn one_tag_means_one_block_across_a_reorg() {
     let questions = vec![
@@ -188,7 +188,7 @@ fn safe_is_on_the_branch_of_latest_in_a_batch() {
         Step::Finality(Finality::At(3)),
         Step::Ask(Question::BlockByNumber(Place::Latest, false)),
         Step::SafeAt(0),
-        // The view still has the old head, and the node names another branch as safe.
+        // The proxy still has the old head, and the safe block of the node is on another branch.
         Step::Reorg { depth: 2, length: 2 },
         Step::Batch(questions),
     ];
@@ -196,7 +196,7 @@ fn safe_is_on_the_branch_of_latest_in_a_batch() {
 }
 
 #[test]
-fn count_above_the_head_is_the_answer_of_the_node() {
+fn count_above_the_head_is_answered_by_the_node() {
     for development in [true, false] {
         let steps = [
             Step::Mine(2, 1),
@@ -210,7 +210,7 @@ fn count_above_the_head_is_the_answer_of_the_node() {
 }
 
 #[test]
-fn error_to_another_question_is_not_handed_on() {
+fn error_to_another_question_is_not_passed_on() {
     let questions = [
         Question::BlockByNumber(Place::Latest, false),
         Question::BlockByNumber(Place::At(1), false),
@@ -235,7 +235,7 @@ fn error_to_another_question_is_not_handed_on() {
     }
 }
 
-/// The block that is deep enough to be final by one answer is the head of a node that went back below the finalized block.
+/// The node rolls back below the finalized block. Its new head is deep enough that one answer made it final.
 #[test]
 fn rollback_to_a_head_that_one_answer_made_final_is_noticed() {
     let steps = [
@@ -250,7 +250,7 @@ fn rollback_to_a_head_that_one_answer_made_final_is_noticed() {
     run(ORDINARY, &steps).unwrap();
 }
 
-/// The receipts of an orphan arrive after a client saw the head that replaced it: the list is shorter than the new block.
+/// The receipts of an orphan arrive after a client saw the new head: the list is shorter than the new block.
 #[test]
 fn overtaken_receipts_of_a_development_chain_are_fetched_again() {
     let steps = [
@@ -264,7 +264,7 @@ fn overtaken_receipts_of_a_development_chain_are_fetched_again() {
     run(Setting { development: true, ..ORDINARY }, &steps).unwrap();
 }
 
-/// A reorg that nobody asked about is no reason to refuse a batch.
+/// A reorg that the proxy has not seen is no reason to refuse a batch.
 #[test]
 fn batch_after_an_unseen_reorg_is_answered() {
     let steps = [

@@ -1,23 +1,23 @@
-//! The rules by which answers of one node are judged.
+//! The rules for answers in front of one node.
 //!
-//! - An answer is what the node says while the call is under way, or said at most `max_staleness` before it arrived.
-//! - After a client was shown a head, no call that arrives later is answered with an older state of the chain.
-//! - A call that was under way by then may still be answered with an older state, but not with a block that this head
-//!   excludes: one whose number has another block on the new branch, or lies above the new head. A head that extends the
-//!   chain excludes nothing. Calls by block hash are exempt, as are `safe` and `finalized`, which have times of their own,
-//!   and the entries of a batch, which are complete long before the batch is.
-//! - A final number may be answered with an older state, however old, as long as no client was shown a head since. A head
-//!   that was shown ends this also where it is lower than the final number or on another branch: a chain that regresses
-//!   below its finalized block is either forgotten or asked about each time.
-//! - While a chain is regressed, its calls may be forwarded: then nothing tells an answer that a new head overtook.
-//! - A single transaction or receipt with a false block hash may be told while the node says so, and for `max_staleness`
-//!   after. It has no other consequence: every other call, and the same call later, is answered as if it had not been
-//!   told. Where all must be proved it may be told only if an orphan holds just that.
+//! - An answer equals the node's answer at some moment during the call, or at most `max_staleness` before it arrived.
+//! - After the proxy has shown a head to a client, it answers no later call with an older state of the chain.
+//! - The proxy may answer a call that was in flight at that time with an older state, but not with a block that the head
+//!   excludes: one whose number has another block on the new branch or lies above the new head. A head that extends the
+//!   chain excludes nothing. The rule does not cover calls by block hash, `safe` and `finalized`, which have their own
+//!   time stamps, and entries of a batch, which are complete long before the batch.
+//! - The proxy may answer a call for a final number with a state of any age, until it shows a head to a client. Any head
+//!   ends this, even one below the final number or on another branch: if a chain regresses below its finalized block,
+//!   the proxy either forgets it or forwards each call.
+//! - While a chain is regressed, the proxy may forward calls, and it does not detect that a new head overtook an answer.
+//! - The proxy may pass on a single transaction or receipt with a false block hash while the node returns it, and for
+//!   `max_staleness` after. Every other call, and the same call later, must not be affected. If the proxy must prove all
+//!   answers, it may pass on only one that is true for an orphan.
 //! - `latest` need not follow a node that lags.
-//! - An error of the node is told to a client that asked what the node refused, and to no other: not if the proxy asked for
-//!   a whole block of which the client wants less.
-//! - A failure needs a reason: a fault, or, for −32010, a chain that changed or a node that lagged a moment ago. Where
-//!   all must be proved, the proxy may refuse what nothing proves.
+//! - The proxy passes an error of the node on only to a client whose own call the node refused: not if the proxy asked
+//!   for a whole block and the client wants only a part of it.
+//! - A failure needs a reason: a fault, or, for −32010, a chain that changed or a node that lagged a moment ago. If the
+//!   proxy must prove all answers, it may refuse those that it cannot prove.
 
 use std::time::Duration;
 
@@ -32,48 +32,48 @@ use super::{
     world::{Call, Hash, World},
 };
 
-/// The code with which the proxy says that the upstream has no answer, or none that fits.
+/// Error code for an upstream that has no answer, or none that fits.
 pub const UNAVAILABLE: i64 = -32010;
 
-/// The code with which the proxy says that nothing proves an answer.
+/// Error code for an answer that the proxy cannot prove.
 const UNPROVED: i64 = -32012;
 
-/// Longer than a lagging node is waited for, and than a failed question is remembered.
+/// Longer than the proxy waits for a lagging node, and than it remembers a failed question.
 pub const UNREST: Duration = Duration::from_secs(20);
 
-/// A call under way.
+/// A call in flight.
 pub struct Asked {
     pub call: Call,
     pub arrived: Instant,
-    /// The newest state when it was sent.
+    /// Newest state when the call was sent.
     state: usize,
-    /// States before this one had been overtaken for this call when it was sent.
+    /// Oldest state that may answer the call: later heads or writes overtook the states before it.
     floor: usize,
-    /// The newest state of which a client had been shown the head when it was sent.
+    /// Newest state whose head the proxy had shown when the call was sent.
     shown: usize,
     faulty: bool,
-    /// Whether it is the only call of its packet.
+    /// Whether the call is not part of a batch.
     alone: bool,
 }
 
-/// A response, and when it was complete.
+/// A response and the time at which it was complete.
 pub struct Finished {
     pub body: Bytes,
     pub at: Instant,
 }
 
-/// A head that a client was shown.
+/// A head that the proxy showed to a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ShownHead {
     at: Instant,
-    /// The state that it belongs to.
+    /// State whose head it is.
     state: usize,
 }
 
 // === impl Asked ===
 
 impl Asked {
-    /// A call that is sent now, and before which no head was shown.
+    /// Creates a call that is sent now, before the proxy has shown any head.
     pub fn new(call: Call, world: &World, alone: bool) -> Self {
         let (arrived, state) = (Instant::now(), world.last());
         Self { call, arrived, state, floor: 0, shown: 0, faulty: world.faulty, alone }
@@ -84,18 +84,18 @@ impl Asked {
 
 impl Run {
     pub fn asked(&self, call: Call, alone: bool) -> Asked {
-        // `safe` and `finalized` have times of their own.
+        // `safe` and `finalized` have their own time stamps.
         let shown = if call.has_its_own_time() { 0 } else { self.shown() };
         let asked = Asked::new(call, &self.world, alone);
         Asked { floor: self.written.max(shown), shown: self.shown(), ..asked }
     }
 
-    /// The newest state of which a client was shown the head.
+    /// Returns the newest state whose head the proxy has shown.
     fn shown(&self) -> usize {
         self.heads.iter().map(|head| head.state).max().unwrap_or(0)
     }
 
-    /// Judges the started calls that are complete, in the order of their completion, up to a moment.
+    /// Judges the started calls that were complete at `until`, in the order of their completion.
     pub async fn judge_finished(&mut self, until: Option<Instant>) -> Result<(), String> {
         let (done, running): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.started).into_iter().partition(|(_, sending)| sending.is_finished());
@@ -118,7 +118,7 @@ impl Run {
         self.judge_packet(&asked, &finished)
     }
 
-    /// Judges each answer for itself, and what their tags mean together.
+    /// Judges each answer, and then the tags of all answers together.
     fn judge_packet(&mut self, asked: &[Asked], finished: &Finished) -> Result<(), String> {
         let answers = read_answers(&finished.body).map_err(|error| error.to_string())?;
         if answers.len() != asked.len() {
@@ -129,7 +129,7 @@ impl Run {
         for (asked, answer) in asked.iter().zip(&answers) {
             self.judge_answer(asked, answer, finished.at)?;
         }
-        // While the chain is regressed calls are forwarded as they were asked, and so are calls to a node that is unknown.
+        // While the chain is regressed, or the node is unknown, the proxy forwards calls unchanged.
         if self.world.restarted || asked.iter().any(|asked| self.is_regressed(asked, finished.at)) {
             return Ok(());
         }
@@ -149,17 +149,17 @@ impl Run {
             Answer::Error(error) => {
                 let value: Value = serde_json::from_slice(error).map_err(|error| error.to_string())?;
                 let code = value["code"].as_i64().unwrap_or_default();
-                // What is refused cannot be proved.
+                // Without the refused parts the proxy cannot prove an answer.
                 let lacks_proof = self.setting.proved && self.world.refused;
                 let may_fail =
                     asked.faulty || self.world.faulty || self.world.restarted || was_lied_to || lacks_proof;
-                // The tags of a batch may not fit each other if the chain grew since one of them was asked for.
+                // The tags of a batch may be inconsistent if the chain grew after the request for one of them.
                 let has_changed =
                     self.world.has_changed(earliest, at) || asked.state < self.world.last_at(at);
                 let is_apart = !asked.alone && call.tag().is_some() && has_changed;
                 let is_unsettled = code == UNAVAILABLE
                     && (!self.world.is_calm(asked.arrived, at) || self.is_regressed(asked, at) || is_apart);
-                // Where all must be proved, the proxy may always refuse: an empty list of the genesis proves nothing.
+                // A proxy that must prove all answers may always refuse: the empty receipts of the genesis prove nothing.
                 let is_unproved = self.setting.proved && code == UNPROVED;
                 if FAILURES.contains(&code) && (may_fail || is_unsettled)
                     || is_unproved
@@ -170,7 +170,7 @@ impl Run {
                 error
             }
         };
-        // States that still held at `earliest`, and all that came until the answer did; none that was overtaken.
+        // The state at `earliest` and all later ones until the answer, without overtaken states.
         let states = &self.world.states;
         let from = match self.staleness {
             Duration::ZERO => asked.state,
@@ -185,12 +185,12 @@ impl Run {
             return Ok(());
         }
         if let Some(left) = held().next() {
-            // A false place may name the very block that left.
+            // The false block hash may be that of the excluded block.
             if was_lied_to && call.names_transaction() {
                 return Ok(());
             }
             return Err(format!(
-                "{} {} was answered with {}\nwhich is of state {left}; a client was shown a later head meanwhile",
+                "{} {} was answered with {}\nwhich is of state {left}; a client saw a later head in the meantime",
                 call.method,
                 call.params,
                 shorten(result),
@@ -212,9 +212,8 @@ impl Run {
         {
             return Ok(());
         }
-        // An ordinary chain does not start anew: a node that shows another genesis is a stranger. What is
-        // final on the chain that was there before is still told, and what the stranger said before it was
-        // found out may have been believed: final numbers of the one chain are not final on the other.
+        // An ordinary chain does not restart: a node with another genesis serves the wrong chain. The proxy still serves
+        // final blocks of the right chain, and may have accepted answers of the wrong chain before it detected it.
         let met_a_stranger = self.world.restarted && !self.setting.development;
         if met_a_stranger && self.world.states.iter().any(|state| self.world.allows(call, state, result)) {
             return Ok(());
@@ -228,22 +227,22 @@ impl Run {
         ))
     }
 
-    /// Returns whether the chain was regressed while a call was under way, a moment before, or after the last head that a
-    /// client was shown: nobody may have asked since.
+    /// Returns whether the chain was regressed during the call, a moment before, or at any time since the last head that a
+    /// client saw: the proxy may not have looked since.
     fn is_regressed(&self, asked: &Asked, at: Instant) -> bool {
         let earlier = asked.arrived.checked_sub(UNREST).unwrap_or(asked.arrived);
         let from = self.world.last_at(earlier).min(asked.state).min(asked.shown);
         self.world.states[from..=self.world.last_at(at)].iter().any(|state| state.regressed)
     }
 
-    /// Returns whether a client was shown, while this call was under way, a head that excludes the block that the call
-    /// means in this state.
+    /// Returns whether the proxy showed, during this call, a head that excludes the block that the call means in this
+    /// state.
     ///
-    /// Time must have passed between the two answers: at one moment they may be on their way together.
+    /// Time must have passed between the two answers: answers of the same moment may have been in flight together.
     fn is_left(&self, asked: &Asked, state: usize, at: Instant) -> bool {
-        // Before a head was shown, or after the node became another chain's, nobody can tell what was left.
+        // Before the first head, or after the node changed to another chain, the proxy cannot know about orphans.
         let is_unknown = self.world.restarted || !self.heads.iter().any(|head| head.at <= asked.arrived);
-        // Reads by transaction are forwarded on development chains, and what is forwarded is not checked.
+        // On development chains the proxy forwards reads by transaction and does not check the answers.
         let is_forwarded = self.setting.development && asked.call.names_transaction();
         let is_exempt = asked.call.has_its_own_time() || is_unknown || is_forwarded;
         if !asked.alone || is_exempt || self.is_regressed(asked, at) {
@@ -256,8 +255,8 @@ impl Run {
         let visible = |head: &ShownHead| &self.world.states[head.state].visible;
         let is_meanwhile = |head: &&ShownHead| asked.arrived <= head.at && head.at < at && head.state > state;
         self.heads.iter().filter(is_meanwhile).any(|head| {
-            // What is above a head that did not change was perhaps mined a moment ago. Only on development chains a lower
-            // head is accepted at once.
+            // A block above an unchanged head may be newly mined. Only on development chains does the proxy accept a
+            // lower head at once.
             let is_above =
                 |last: &Hash| number >= visible(head).len() && self.world.is_ancestor(*last, block);
             let is_new = !self.setting.development && visible(head).last().is_some_and(is_above);

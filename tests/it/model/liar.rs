@@ -1,8 +1,8 @@
-//! A node that lies, from its first block on, about anything it has.
+//! A node that lies about any of its content, from the first block on.
 //!
-//! The chain is named as one of Ethereum's, so nothing talks it down, and everything must be proved. Under
-//! `reject` no answer may hold anything untrue; under `pass` no answer from memory may. That there is
-//! nothing, and what is canonical, cannot be proved and is not judged here.
+//! The chain has the id of Ethereum mainnet, so no lie disables verification. With `reject`, no answer may contain
+//! anything untrue; with `pass`, no answer from the cache may. The model does not judge `null` and canonicity, which the
+//! proxy cannot prove.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -24,27 +24,27 @@ use super::{
 };
 use crate::support::in_memory::{self, InMemory};
 
-/// What happens to a node that lies, and to those who ask it.
+/// A step of a program with a lying node.
 #[derive(Clone, Debug)]
 enum Happens {
-    /// What happens to any.
+    /// A step as with an honest node.
     Step(Step),
-    /// From now on it lies about what these methods answer, so often.
+    /// Lets the node lie in the answers to these methods, this many times or always.
     Lie { lie: Lie, about: &'static str, times: Option<usize> },
-    /// It repents.
+    /// Ends all lies and faults.
     Honest,
 }
 
-/// How the proxy was told to deal with it.
+/// Configuration of the proxy.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     demand: Demand,
     on_mismatch: OnMismatch,
-    /// Every switch that may not change an answer is the other way.
+    /// Uses a small window and a small cache, neither of which may change an answer.
     switched: bool,
 }
 
-/// What was seen in all programs, so that no test passes for want of lies or of truths.
+/// Counts over all programs, with which the tests check that the node both lied and told the truth.
 #[derive(Debug, Default)]
 struct Seen {
     truths: AtomicUsize,
@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
             }
             Step::Start(question) => self.start(*question).await,
             Step::Join => self.join().await?,
-            // What is pending, and another chain behind the same address, are the other model's business.
+            // The model of one honest node covers these.
             Step::Send
             | Step::Restart
             | Step::Overtake { .. }
@@ -197,7 +197,7 @@ impl<'a> Run<'a> {
     }
 
     fn judge_result(&self, call: &Call, status: &str, result: &Bytes) -> Result<(), String> {
-        // A block's own transactions are never served from memory unproved, whatever is demanded.
+        // At every level, the cache serves the transactions of a block only if they are proved.
         let proved = match self.setting.demand {
             Demand::Full => status.starts_with("holdfast; hit"),
             Demand::Auto | Demand::Structural => status == "holdfast; hit; detail=block",
@@ -215,7 +215,7 @@ impl<'a> Run<'a> {
         if proved || self.setting.on_mismatch == OnMismatch::Reject {
             let shown: String = String::from_utf8_lossy(result).chars().take(300).collect();
             return Err(format!(
-                "{} {} was answered untruly ({status}) with {shown}",
+                "{} {} was answered with a lie ({status}): {shown}",
                 call.method, call.params
             ));
         }
@@ -228,7 +228,7 @@ fn run(setting: Setting, seen: &Seen, steps: &[Happens]) -> Result<(), String> {
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let mut run = Run::new(setting, seen);
-        // Who it is must be known before anything can be held against it.
+        // The proxy must know the chain before it can verify answers.
         run.program.ask("eth_chainId", json!([])).await;
         for (position, step) in steps.iter().enumerate() {
             let happened = run.happens(step).await;
@@ -249,9 +249,9 @@ fn check(setting: Setting, programs: u32) {
     }
 }
 
-/// A member that no hash covers must be there all the same.
+/// An answer must have all members, even those that no hash covers.
 #[test]
-fn answer_without_a_member_is_not_proved() {
+fn answer_with_a_missing_member_is_not_proved() {
     for (question, about) in [
         (Question::Receipt(0), "eth_get*Receipt*"),
         (Question::BlockReceipts(Place::At(1)), "eth_getBlockReceipts"),
@@ -277,28 +277,28 @@ fn answer_without_a_member_is_not_proved() {
 const STRICTEST: Setting = Setting { demand: Demand::Full, on_mismatch: OnMismatch::Reject, switched: false };
 
 #[test]
-fn nothing_untrue_reaches_a_client_that_wants_proof() {
+fn no_lie_reaches_a_client_in_reject_mode() {
     check(STRICTEST, 600);
 }
 
 #[test]
-fn nothing_untrue_reaches_a_client_with_every_switch_the_other_way() {
+fn no_lie_reaches_a_client_with_a_small_window_and_cache() {
     check(Setting { switched: true, ..STRICTEST }, 300);
 }
 
 #[test]
-fn nothing_untrue_is_stored_as_proved() {
+fn no_lie_is_cached_as_proved() {
     check(Setting { on_mismatch: OnMismatch::Pass, ..STRICTEST }, 400);
 }
 
 #[test]
-fn nothing_untrue_is_stored_as_proved_where_nothing_is_fetched_for_a_proof() {
+fn no_lie_is_cached_as_proved_at_level_auto() {
     check(Setting { on_mismatch: OnMismatch::Pass, demand: Demand::Auto, ..STRICTEST }, 300);
 }
 
-/// Nodes differ in whether they name the contract of a creation that failed.
+/// Only some nodes name the contract of a failed creation.
 #[test]
-fn failed_creation_without_its_contract_is_true() {
+fn failed_creation_without_a_contract_address_is_true() {
     let steps = [
         Happens::Step(Step::Mine(2, 1)),
         Happens::Step(Step::Mine(1, 0)),

@@ -1,8 +1,7 @@
-//! The conscience of the project: random programs against the whole proxy, from request bytes to
-//! response bytes, in memory and under a clock of their own. Every answer must be one that the
-//! node gave, or would have given, at a moment that the promises allow.
+//! Model tests: random programs against the whole proxy, from request bytes to response bytes, in memory and with paused
+//! time. Every answer must be one that the node gave, or would have given, at a moment that docs/guarantees.md allows.
 //!
-//! `MODEL_PROGRAMS` sets how many programs are run, `MODEL_SEED` replays a failure.
+//! `MODEL_PROGRAMS` sets the number of programs, `MODEL_SEED` replays a failure.
 
 mod address;
 mod balanced;
@@ -45,29 +44,29 @@ use self::{
 };
 use crate::support::in_memory::{self, InMemory};
 
-/// Answers that came as gzip, over all programs.
+/// Number of gzip-compressed answers in all programs.
 static COMPRESSED: AtomicU64 = AtomicU64::new(0);
 
-/// Codes with which the proxy says that the upstream could not answer.
+/// Error codes with which the proxy reports that the upstream could not answer.
 const FAILURES: [i64; 5] = [-32005, -32010, -32011, -32012, -32013];
 
-/// How late an overtaken answer is: later than the next head is seen, and no failure.
+/// Delay of an overtaken answer: longer than the proxy needs to see the next head, shorter than the upstream timeout.
 const OVERTAKEN: Duration = Duration::from_millis(2_500);
 
-/// How far below finality, in time, one answer is enough to make a block final. A few blocks of the chains here, so that
-/// programs come upon both sides of it.
+/// Value of `chain.final_margin`: one answer makes a block final only this far below the finalized block. It spans a few
+/// blocks of the chains here, so that programs ask for blocks on both sides of it.
 const FINAL_MARGIN: Duration = Duration::from_secs(20);
 
-/// A chain's rules, and how its upstream is declared.
+/// Kind of chain, and the configuration of the proxy in front of it.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     development: bool,
     consistent: bool,
-    /// Every switch that may not change an answer is the other way.
+    /// Uses a small window and a small cache, neither of which may change an answer.
     switched: bool,
-    /// Somebody follows the chain beside those who ask.
+    /// The proxy follows the chain in the background.
     followed: bool,
-    /// Nothing is told that is not proved.
+    /// The proxy rejects answers that it cannot prove.
     proved: bool,
     /// The node denies orphans, as anvil does on development chains and geth does not.
     forgets: bool,
@@ -79,21 +78,21 @@ struct Run {
     setting: Setting,
     staleness: Duration,
     started: Vec<(Vec<Asked>, JoinHandle<Finished>)>,
-    /// Answers that are still to be judged.
+    /// Complete answers that are not judged yet.
     finished: Vec<(Vec<Asked>, Finished)>,
-    /// After a write nothing is older than this state.
+    /// State at the last write: no later answer may be of an older state.
     written: usize,
-    /// Heads that clients were shown, oldest first.
+    /// Heads that the proxy showed to clients, oldest first.
     heads: Vec<ShownHead>,
-    /// The last call that was alone in its packet.
+    /// The last call that was not part of a batch.
     last: Option<Call>,
-    /// How many untrue answers the node had given, and when that was last seen to have grown.
+    /// Number of untrue answers of the node, and the time at which the model last saw it grow.
     lies: (u64, Option<Instant>),
 }
 
 fn settings(setting: Setting) -> (Config, devchain::Config) {
     let mut config = Config::default();
-    // Longer than any answer is late, shorter than what would carry every program past every limit.
+    // Longer than any delay in the programs, and short enough that a hanging call does not end every other time limit.
     config.upstream.timeout = Duration::from_secs(10);
     config.upstream.endpoints = vec![holdfast::upstream::EndpointConfig {
         consistent: setting.consistent,
@@ -106,7 +105,7 @@ fn settings(setting: Setting) -> (Config, devchain::Config) {
     }
     if setting.followed {
         config.chain.follow = Follow::Full;
-        // So that it falls between what else happens, now here, now there.
+        // So that polls fall at varying moments between the steps.
         config.chain.follow_interval = Duration::from_millis(370);
     }
     if setting.proved {
@@ -116,7 +115,7 @@ fn settings(setting: Setting) -> (Config, devchain::Config) {
     }
     let chain_id = if setting.development { 31337 } else { 7_331_117 };
     let keep_orphans = !setting.forgets && !setting.development;
-    // As with anvil.
+    // As anvil does.
     let range_errors = setting.development;
     let mut node =
         devchain::Config { chain_id, keep_calls: 0, keep_orphans, range_errors, ..Default::default() };
@@ -163,7 +162,7 @@ impl Run {
             }
             Step::Start(question) => {
                 self.start(self.world.call(*question));
-                // It is on its way before anything else happens.
+                // The call must be in flight before the next step.
                 tokio::task::yield_now().await;
             }
             Step::Batch(questions) => {
@@ -178,7 +177,7 @@ impl Run {
             Step::BatchAcross { questions, depth, length } => {
                 self.world.queue_content(OVERTAKEN);
                 self.start_batch(questions);
-                // Until it waits for the node.
+                // Until the call waits for the node.
                 time::sleep(Duration::from_millis(1)).await;
                 self.world.reorg(*depth, *length);
                 self.world.end_delays();
@@ -207,7 +206,7 @@ impl Run {
             Step::Join => self.join().await?,
             Step::Send => self.send().await,
             Step::Restart => self.world.restart(),
-            // What is declared consistent does not show a head, then a lower one, and then the same again.
+            // A consistent endpoint never shows a lower head and then returns to the higher one.
             Step::Lag(_) if self.setting.consistent => {}
             Step::RepeatTransaction(_) if !self.setting.development => {}
             change => self.world.undergo(change).await,
@@ -235,7 +234,7 @@ impl Run {
         self.started.push((asked, sending));
     }
 
-    /// The calls of a batch, and its body.
+    /// Returns the calls of a batch and its body.
     fn batch(&self, questions: &[Question]) -> (Vec<Asked>, String) {
         let asked: Vec<_> =
             questions.iter().map(|question| self.asked(self.world.call(*question), false)).collect();
@@ -243,7 +242,7 @@ impl Run {
         (asked, body)
     }
 
-    /// Lets clients ask for `latest` and `finalized`, so that the proxy knows both.
+    /// Asks for `latest` and `finalized`, so that the proxy knows both blocks.
     async fn learn_finality(&mut self) -> Result<(), String> {
         for tag in [Place::Latest, Place::Finalized] {
             self.ask(self.world.call(Question::BlockByNumber(tag, false))).await?;
@@ -251,8 +250,8 @@ impl Run {
         Ok(())
     }
 
-    /// Lets the chain regress below a finalized block that the proxy knows. Of a number below that a client has asked before,
-    /// and after a reorg another is shown the new head.
+    /// Lets the chain regress below a finalized block that the proxy knows. Before, a client asks for a number below that
+    /// block; after a reorg, another client asks for the new head.
     async fn regress(&mut self, change: &Step, below: u64) -> Result<(), String> {
         self.learn_finality().await?;
         let number = Place::At(self.world.floor.saturating_sub(below / 2));
@@ -269,7 +268,7 @@ impl Run {
 
     async fn start_anew(&mut self) -> Result<(), String> {
         if self.setting.followed {
-            // The follower would go on.
+            // The background follower of the old proxy would keep running.
             return Ok(());
         }
         self.join().await?;
@@ -277,12 +276,12 @@ impl Run {
         Ok(())
     }
 
-    /// Starts a call whose answer is late and tells what was true when it was asked. Meanwhile the chain is reorganised
-    /// and another client sees the new head.
+    /// Starts a call that the node answers late, with the state at the time of the request. Before the answer arrives, a
+    /// reorg happens and another client sees the new head.
     async fn overtake(&mut self, question: Question, depth: u64, length: usize) -> Result<(), String> {
         self.world.delay_content(OVERTAKEN);
         self.start(self.world.call(question));
-        // Until it waits for the node.
+        // Until the call waits for the node.
         time::sleep(Duration::from_millis(1)).await;
         self.world.reorg(depth, length);
         time::sleep(self.staleness + Duration::from_millis(1)).await;
@@ -299,7 +298,7 @@ impl Run {
         self.judge_finished(None).await
     }
 
-    /// Sends a transaction, and mines it at times, as a node with instant mining would.
+    /// Sends a transaction through the proxy.
     async fn send(&mut self) {
         let transaction = self.world.chain.generate(1).remove(0);
         let raw = alloy_eips::eip2718::Encodable2718::encoded_2718(&transaction);
@@ -307,7 +306,7 @@ impl Run {
         let send = json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_sendRawTransaction", "params": [raw] });
         let body = send_body(self.program.clone(), send.to_string()).await;
         self.world.note();
-        // A client reads what it wrote: what is asked from here on knows of it.
+        // Clients read their own writes: answers to later calls must include the transaction.
         if matches!(
             read_answers(&body).map(|mut answers| answers.remove(0).answer),
             Ok(Some(Answer::Result(_)))
@@ -325,7 +324,7 @@ fn request(call: &Call, id: u32) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": call.method, "params": call.params })
 }
 
-/// A batch, or a single request.
+/// Returns the body for these calls: a batch, or a single request for one call.
 fn request_all(asked: &[Asked]) -> String {
     let calls: Vec<_> = asked.iter().zip(0..).map(|(asked, id)| request(&asked.call, id)).collect();
     match &calls[..] {
@@ -362,12 +361,12 @@ fn check(setting: Setting, programs: u32) {
         run(setting, steps)
     });
     let compressed = COMPRESSED.load(Relaxed);
-    println!("{compressed} answers came as gzip");
+    println!("{compressed} answers were gzip-compressed");
     let few = programs < 100 || std::env::var_os("MODEL_PROGRAMS").is_some();
-    assert!(compressed > 0 || few, "no answer came as gzip: it is not tested any more");
+    assert!(compressed > 0 || few, "no answer was gzip-compressed: the tests no longer cover gzip");
 }
 
-/// Runs `programs` programs, or as many as `MODEL_PROGRAMS` says in proportion.
+/// Runs `programs` programs, or the share of `MODEL_PROGRAMS` that `programs` has of `PROGRAMS`.
 fn check_programs<S: std::fmt::Debug + Clone>(
     programs: u32,
     program: &impl Strategy<Value = Vec<S>>,
@@ -406,7 +405,7 @@ fn rand_seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-/// All settings together.
+/// Number of programs of all settings together.
 const PROGRAMS: u32 = 3200;
 
 const ORDINARY: Setting = Setting {
@@ -424,12 +423,12 @@ fn every_answer_is_allowed_on_an_ordinary_chain() {
 }
 
 #[test]
-fn every_answer_is_allowed_where_orphans_are_denied() {
+fn every_answer_is_allowed_if_the_node_denies_orphans() {
     check(Setting { forgets: true, ..ORDINARY }, 200);
 }
 
 #[test]
-fn every_answer_is_allowed_where_all_is_proved() {
+fn every_answer_is_allowed_with_full_verification() {
     check(Setting { proved: true, ..ORDINARY }, 200);
 }
 
@@ -444,16 +443,16 @@ fn every_answer_is_allowed_on_a_development_chain() {
 }
 
 #[test]
-fn every_answer_is_allowed_with_every_switch_the_other_way() {
+fn every_answer_is_allowed_with_a_small_window_and_cache() {
     check(Setting { switched: true, ..ORDINARY }, 400);
 }
 
 #[test]
-fn every_answer_is_allowed_while_the_chain_is_followed() {
+fn every_answer_is_allowed_while_following_the_chain() {
     check(Setting { followed: true, ..ORDINARY }, 300);
 }
 
 #[test]
-fn every_answer_is_allowed_while_a_development_chain_is_followed() {
+fn every_answer_is_allowed_while_following_a_development_chain() {
     check(Setting { followed: true, development: true, ..ORDINARY }, 100);
 }

@@ -1,81 +1,81 @@
-//! The steps that programs are made of.
+//! The steps of a program.
 
 use proptest::prelude::*;
 
-/// One step of a program. Numbers choose among what there is when the step is run.
+/// One step of a program. Numbers choose among the blocks and transactions that exist when the step runs.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Time passes.
+    /// Waits this many milliseconds.
     Wait(u64),
-    /// So many blocks of so many transactions.
+    /// Mines a number of blocks with a number of transactions each.
     Mine(usize, usize),
-    /// The last blocks are replaced, their transactions included again in order.
+    /// Replaces the last blocks and includes their transactions again in order.
     Reorg {
         depth: u64,
         length: usize,
     },
-    /// The last blocks are replaced, and their transactions dealt out anew: moved lower, higher, or dropped.
+    /// Replaces the last blocks and redistributes their transactions: each moves lower or higher, or is dropped.
     Shuffle {
         depth: u64,
         deal: Vec<u8>,
     },
-    /// What was dropped before is mined again.
+    /// Mines the dropped transactions again.
     IncludeDropped,
-    /// A transaction of the canonical chain is mined once more; on development chains only, where nonces can be set.
+    /// Mines a canonical transaction once more; only on development chains, where nonces can be set.
     RepeatTransaction(u16),
     /// The node answers as if its head were lower.
     Lag(u64),
-    /// The head goes down.
+    /// Removes this many blocks from the head.
     Rollback(u64),
-    /// The finalized block is replaced: all from so many blocks below it, by so many blocks.
+    /// Replaces the finalized block: all blocks from `below` blocks below it, by `length` blocks.
     ReorgBelowFinal {
         below: u64,
         length: usize,
     },
-    /// The head goes down to so many blocks below the finalized block.
+    /// Removes blocks from the head until it is this many blocks below the finalized block.
     RollbackBelowFinal(u64),
-    /// What `finalized` and `safe` stand for.
+    /// Sets the meaning of `finalized` and `safe`.
     Finality(Finality),
-    /// `safe` stands for the block so far below the head, wherever `finalized` is.
+    /// Sets `safe` to the block this far below the head, independently of `finalized`.
     SafeAt(u64),
-    /// The node refuses so many whole blocks or lists of receipts, as if they were too large.
+    /// The node refuses the next calls for full blocks or lists of receipts, as if the answers were too large.
     RefuseWhole {
         receipts: bool,
         times: usize,
     },
-    /// The next calls fail.
+    /// The next calls fail, this many times.
     Fail(Failure, u64),
-    /// The next call takes time: before it is carried out, or after.
+    /// The node delays the next call, before it reads the chain or (`late`) after.
     Slow {
         late: bool,
         millis: u64,
     },
     ClearFaults,
-    /// One call, awaited.
+    /// Sends one call and awaits the answer.
     Ask(Question),
-    /// The same call over and over: what is in use comes in other forms.
+    /// Sends the same call repeatedly: entries in use are stored in other forms.
     AskOften(Question),
-    /// Several in one packet, awaited.
+    /// Sends a batch and awaits the answers.
     Batch(Vec<Question>),
-    /// One call that is not awaited yet.
+    /// Sends one call without awaiting the answer.
     Start(Question),
-    /// One call that is not awaited, and late; before it is answered the chain is reorganised and the new head shown.
+    /// Sends one call whose answer is late. Before it arrives, a reorg happens and a client sees the new head.
     Overtake {
         question: Question,
         depth: u64,
         length: usize,
     },
-    /// Several calls in one packet that is not awaited yet.
+    /// Sends a batch without awaiting the answers.
     StartBatch(Vec<Question>),
-    /// Several calls in one packet, all by tag. The node takes its time with the first of them, and before it answers the
-    /// chain is reorganised.
+    /// Sends a batch of calls by tag. The node delays the first of them, and a reorg happens before it answers.
     BatchAcross {
         questions: Vec<Question>,
         depth: u64,
         length: usize,
     },
-    /// A transaction or its receipt is asked for, and named with a false block hash so often: the hash of an orphan at its
-    /// number, if one is wanted and there is one, else of no block. The proxy may be started anew before.
+    /// Asks for a transaction or its receipt, and lets the node answer `times` times with a false block hash: that of an
+    /// orphan at the same number, if `orphan` is set and one exists, else of no block. With `anew`, the proxy restarts
+    /// first.
     FalsePlace {
         receipt: bool,
         transaction: u16,
@@ -83,22 +83,22 @@ pub enum Step {
         times: usize,
         anew: bool,
     },
-    /// The proxy is started anew, and knows nothing of the chain.
+    /// Restarts the proxy with an empty cache.
     StartAnew,
-    /// The last call that was alone in its packet is sent again, or the block that it is about is asked for by number.
+    /// Sends the last call outside a batch again, or asks for its block by number.
     Again(Again),
-    /// All calls that were started are awaited.
+    /// Awaits all started calls.
     Join,
-    /// A transaction is sent through the proxy.
+    /// Sends a transaction through the proxy.
     Send,
-    /// The node starts anew with another genesis.
+    /// Restarts the node with another genesis.
     Restart,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub enum Finality {
     Trailing,
-    /// So many blocks below the head.
+    /// This many blocks below the head.
     At(u64),
     Null,
     Error,
@@ -122,7 +122,7 @@ pub enum Failure {
     WrongId,
 }
 
-/// A call, its arguments still to be chosen.
+/// A call whose arguments are chosen when the step runs.
 #[derive(Clone, Copy, Debug)]
 pub enum Question {
     BlockByNumber(Place, bool),
@@ -139,9 +139,9 @@ pub enum Question {
 
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
-    /// So far below the head; negative is above it.
+    /// This far below the head; negative numbers are above it.
     Below(i8),
-    /// This one, whatever the head.
+    /// This block number.
     At(u64),
     Latest,
     Safe,
@@ -153,7 +153,7 @@ pub enum Place {
 // === impl Step ===
 
 impl Step {
-    /// How often the same is asked.
+    /// Number of times that the call is sent.
     pub fn times(&self) -> usize {
         if matches!(self, Self::AskOften(_)) { 6 } else { 1 }
     }
@@ -186,7 +186,7 @@ pub fn question() -> impl Strategy<Value = Question> {
     ]
 }
 
-/// A question about the block that a tag means.
+/// Questions that name a block by tag.
 fn tagged_question() -> impl Strategy<Value = Question> {
     let tag = prop_oneof![5 => Just(Place::Latest), 1 => Just(Place::Safe), 1 => Just(Place::Finalized)];
     prop_oneof![
@@ -210,7 +210,7 @@ fn failure() -> impl Strategy<Value = Failure> {
     ]
 }
 
-/// Steps that only the model of one node has: they aim at one promise each.
+/// Steps that only the model of one node has. Each aims at one guarantee.
 pub fn aimed_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => (question(), 1u64..4, 1usize..5)

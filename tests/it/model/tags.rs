@@ -1,9 +1,9 @@
-//! Which blocks the tags of one batch may mean.
+//! Rules for the tags of one batch.
 //!
 //! - All entries with one tag mean one block; `eth_blockNumber` means `latest`.
-//! - `safe` and `finalized` mean blocks of the branch that ends with `latest`, whatever else they mean.
-//! - Errors mean nothing: where the chain changes meanwhile, an entry may fail. So does `null` for `safe` and `finalized`,
-//!   which the node need not know.
+//! - `safe` and `finalized` mean blocks of the branch that ends with `latest`.
+//! - The rules ignore errors: an entry may fail if the chain changes during the batch. They also ignore `null` for `safe`
+//!   and `finalized`, because the node need not know these blocks.
 
 use bytes::Bytes;
 use holdfast::jsonrpc::Answer;
@@ -14,7 +14,7 @@ use super::{
     world::{Hash, World},
 };
 
-/// Judges the tags of a batch.
+/// Checks the tags of a batch.
 pub fn judge_tags(world: &World, asked: &[Asked], answers: &[Answer]) -> Result<(), String> {
     let latest = meanings(world, asked, answers, |tag| matches!(tag, Place::Latest))?;
     for wanted in [Place::Safe, Place::Finalized] {
@@ -30,7 +30,7 @@ pub fn judge_tags(world: &World, asked: &[Asked], answers: &[Answer]) -> Result<
     Ok(())
 }
 
-/// The blocks that a tag can mean in these answers; `None` if no answer tells.
+/// Returns the blocks that a tag can mean in these answers, or `None` if no answer names one.
 fn meanings(
     world: &World,
     asked: &[Asked],
@@ -68,7 +68,7 @@ fn listed(asked: &[Asked], answers: &[Answer]) -> String {
     entries.collect()
 }
 
-/// Enough of an answer to tell its block.
+/// Returns the members of an answer that identify its block.
 fn summary(text: &Bytes) -> String {
     let value: serde_json::Value = serde_json::from_slice(text).unwrap_or_default();
     let object = if value.is_array() { &value[0] } else { &value };

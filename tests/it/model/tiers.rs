@@ -1,8 +1,10 @@
-//! Programs that are stopped, killed and started again over a directory, and share a Redis: in real time, for both are real.
-//! The nodes fail, are slow, behind, or silent of finality meanwhile; there is one of them, or two of one chain.
+//! Two proxies, each with a directory, that share a Redis and are stopped, killed and restarted. Disk and Redis are real,
+//! so the tests run in real time. In front of one node, or two of one chain, which fail, are slow, lag, or do not report
+//! finality.
 //!
-//! What is called final is even replaced at times, which must not happen. A program that runs may then tell what it took to be
-//! final until it has given the alarm or was told, and one that has met no node since its start may. No other must.
+//! At times a reorg even replaces finalized blocks, which no node may do. Afterwards, a proxy may still serve the old
+//! finalized blocks if it was already running and has neither raised the alarm nor seen a write that resets the chain, or
+//! if it has reached no node since its start. No other proxy may.
 
 mod damage;
 mod instance;
@@ -38,22 +40,22 @@ struct Setting {
 
 #[derive(Clone, Debug)]
 enum Happens {
-    /// To this node, or the chain; a question is for one of those who share.
+    /// Changes node `node` or the chain, or sends a call to proxy `which`.
     Step {
         step: Step,
         which: usize,
         node: usize,
     },
-    /// Something that is likely to be final.
+    /// Asks for content that is probably final.
     AskFinal(Question, usize),
-    /// What is final is asked for, and so becomes known.
+    /// Asks for `latest` and `finalized`, so that the proxy knows both blocks.
     Finalized(usize),
-    /// Stopped in order, or killed, and started again.
+    /// Stops or kills a proxy, and starts it again.
     Restart {
         which: usize,
         killed: bool,
     },
-    /// Started while there is no node, or just before it is gone, and asked; then the node comes back.
+    /// Restarts a proxy while no node answers, or (`meets`) just before, sends calls, and lets the nodes answer again.
     RestartAlone {
         which: usize,
         meets: bool,
@@ -64,24 +66,24 @@ enum Happens {
     StartRedis,
     DamageFile(u64),
     DamageValue(u64),
-    /// What was final is replaced.
+    /// Replaces finalized blocks.
     Replace {
         below: u64,
         more: usize,
     },
-    /// The head goes down, at a client's word.
+    /// Lowers the head, and announces it through a proxy with `debug_setHead`.
     SetHead {
         which: usize,
         depth: u64,
     },
-    /// What was final is replaced, and a client says that the node is another, while these are on their way and Redis
-    /// takes its time. Then they are asked again.
+    /// Replaces finalized blocks, and announces it with `debug_setHead` while these calls are in flight and Redis is slow.
+    /// Then sends the calls again.
     SetHeadBelowFinal {
         which: usize,
         below: u64,
         asked: Vec<Question>,
     },
-    /// For a while one of another chain stands in a node's place, and so much higher.
+    /// Replaces a node for a while by one of another chain, higher by `higher` blocks.
     Stranger {
         which: usize,
         node: usize,
@@ -90,15 +92,15 @@ enum Happens {
     },
 }
 
-/// What was seen in all programs.
+/// Counts over all programs.
 #[derive(Debug, Default)]
 struct Seen {
     steps: AtomicU64,
     answers: AtomicU64,
-    /// Answers that were right only for one who may tell what was once final.
+    /// Answers that are allowed only because the proxy may still serve replaced finalized blocks.
     believed: AtomicU64,
     errors: AtomicU64,
-    /// Errors though nothing was wrong: the machine was busy.
+    /// Errors without a cause in the program, such as timeouts on a busy machine.
     unexplained: AtomicU64,
     started: AtomicU64,
     sent: AtomicU64,
@@ -113,7 +115,7 @@ struct Seen {
 }
 
 fn final_question() -> impl Strategy<Value = Question> {
-    // Few of them, so that what is asked for was asked for before; and as high as what is replaced.
+    // Few of them, so that calls repeat, and at the heights at which blocks are replaced.
     let place = prop_oneof![(16i8..24).prop_map(Place::Below), (38u64..46).prop_map(Place::At)];
     let transaction = prop_oneof![any::<u16>(), 76u16..92].prop_map(|choice| choice | 1);
     prop_oneof![
@@ -125,7 +127,7 @@ fn final_question() -> impl Strategy<Value = Question> {
     ]
 }
 
-/// Time is real: nothing takes more of it than it is worth.
+/// Shortens waits, because these tests run in real time.
 fn quick(step: Step) -> Step {
     match step {
         Step::Wait(millis) => Step::Wait(millis.min(60)),
@@ -134,9 +136,9 @@ fn quick(step: Step) -> Step {
     }
 }
 
-/// What makes a node other than it should be, or ends that.
+/// Steps that disturb a node, or end a disturbance.
 fn trouble(nodes: usize) -> impl Strategy<Value = Step> {
-    // One that fails is left alone for a while, and then there must be another.
+    // The proxy avoids a failing node for a while, so failures need a second node.
     let failing = if nodes > 1 { 3 } else { 1 };
     let step = step().prop_filter("not of a node", |step| {
         matches!(
@@ -160,7 +162,7 @@ fn step_that(fits: impl Fn(&Step) -> bool + 'static) -> impl Strategy<Value = St
 
 fn happens(nodes: usize) -> impl Strategy<Value = Happens> {
     let which = 0usize..2;
-    // Where it is the only one, nothing else can be done before it is gone.
+    // With a single node, the program must wait until the replacement ends.
     let strangers = if nodes > 1 { 3 } else { 1 };
     let some = || proptest::collection::vec(prop_oneof![question(), final_question()], 1..6);
     let one = |step: BoxedStrategy<Step>| {
@@ -211,7 +213,7 @@ fn check(test: &str, setting: Setting, programs: u32) {
                 let happened = run.happens(step).await;
                 happened
                     .map_err(|error| format!("program {number}, step {position} ({step:?}): {error}"))
-                    // To shrink it takes long.
+                    // Shrinking takes long.
                     .inspect_err(|error| println!("{error}"))?;
             }
             run.join(|_| true).await.map_err(|error| format!("program {number}, at the end: {error}"))
@@ -219,26 +221,26 @@ fn check(test: &str, setting: Setting, programs: u32) {
     });
     println!("{setting:?}, {ran:?} programs, {:?}: {seen:?}", begun.elapsed());
     let count = |counter: &AtomicU64| counter.load(Relaxed);
-    assert!(count(&seen.disk) > 3, "the disk is not asked any more");
-    assert!(count(&seen.redis) > 3 || !has_redis, "Redis is not asked any more");
-    assert!(count(&seen.errors) < count(&seen.answers) / 4, "too much is not answered");
-    assert!(count(&seen.unexplained) <= count(&seen.answers) / 100, "too much fails for no reason");
+    assert!(count(&seen.disk) > 3, "the tests no longer read the disk tier");
+    assert!(count(&seen.redis) > 3 || !has_redis, "the tests no longer read the Redis tier");
+    assert!(count(&seen.errors) < count(&seen.answers) / 4, "too many calls fail");
+    assert!(count(&seen.unexplained) <= count(&seen.answers) / 100, "too many calls fail without a reason");
 }
 
 #[test]
-fn every_answer_is_allowed_over_tiers_and_restarts() {
+fn every_answer_is_allowed_with_tiers_and_restarts() {
     let setting = Setting { nodes: 1, demand: Demand::Auto };
-    check("every_answer_is_allowed_over_tiers_and_restarts", setting, 12);
+    check("every_answer_is_allowed_with_tiers_and_restarts", setting, 12);
 }
 
 #[test]
-fn every_answer_is_allowed_over_tiers_and_two_nodes() {
+fn every_answer_is_allowed_with_tiers_and_two_nodes() {
     let setting = Setting { nodes: 2, demand: Demand::Auto };
-    check("every_answer_is_allowed_over_tiers_and_two_nodes", setting, 10);
+    check("every_answer_is_allowed_with_tiers_and_two_nodes", setting, 10);
 }
 
 #[test]
-fn every_answer_is_allowed_over_tiers_where_nothing_is_proved() {
+fn every_answer_is_allowed_with_tiers_and_structural_checks() {
     let setting = Setting { nodes: 1, demand: Demand::Structural };
-    check("every_answer_is_allowed_over_tiers_where_nothing_is_proved", setting, 8);
+    check("every_answer_is_allowed_with_tiers_and_structural_checks", setting, 8);
 }

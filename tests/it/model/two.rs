@@ -1,12 +1,12 @@
-//! Two nodes of one chain behind one proxy: now of one mind, now on two branches, one behind the other, failing, or
-//! with a stranger in its place.
+//! Two nodes of one chain behind one proxy. They may agree, be on two branches, lag, fail, or be replaced by a node of
+//! another chain.
 //!
-//! Every answer must be one that one of the two would have given at a moment that the promises allow. After
-//! they have been of one mind for a while, and well, they count as one node: then nothing fails, and no
-//! answer is older than a head that was shown.
+//! Every answer must be one that one of the nodes would have given at a moment that docs/guarantees.md allows. When both
+//! have been healthy and agreed for a while, they count as one node: then no call fails, and no answer is older than a
+//! head that the proxy has shown.
 //!
-//! Both chains are given the same blocks in the same order, and so have the same; they differ in which branch
-//! is theirs. By hash, neither shows a block that is not on it.
+//! Both chains build the same blocks in the same order and differ only in the canonical branch. Neither serves a block by
+//! hash that is not on its branch.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
@@ -37,73 +37,74 @@ use super::{
 };
 use crate::support::in_memory::{self, InMemory};
 
-/// How long after the last fault a node may still be left alone, or be unknown.
+/// Time after the last fault during which the proxy may still avoid a node or not know its chain.
 const RECOVERY: Duration = Duration::from_secs(12);
 
-/// What happens to two nodes, and to those who ask.
+/// A step of a program with two nodes.
 #[derive(Clone, Debug)]
 enum Happens {
-    /// To both alike; a question is one about what the first knows.
+    /// Applies a step to both nodes; questions are about blocks of the first.
     Both(Step),
-    /// To one of them; a question is one about what it knows.
+    /// Applies a step to one node; questions are about its blocks.
     One(usize, Step),
-    /// It takes over the other's branch, or the other its, where that would undo what is final.
+    /// Lets this node adopt the branch of the other; or the reverse, if that would undo a finalized block.
     Heal(usize),
-    /// In its place there is one of another chain, under the same chain id, and so much higher.
+    /// Replaces this node by one of another chain with the same chain id, higher by this many blocks.
     Stranger(usize, usize),
-    /// Both stand in their places.
+    /// Ends the replacement.
     Return,
-    /// It heals, both stand in their places and see all of it, and no faults are left, until they count as one.
+    /// Ends replacements, faults, lag and forks (see `Heal`), and waits until both count as one.
     Peace(usize),
 }
 
-/// How the proxy is told to treat them.
+/// Configuration of the proxy.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
-    /// The second is asked only for what the first does not answer; else they share.
+    /// The proxy asks the second node only if the first fails; otherwise they share the load.
     in_order: bool,
-    /// Every switch that may not change an answer is the other way.
+    /// Uses a small window and a small cache, neither of which may change an answer.
     switched: bool,
     followed: bool,
 }
 
-/// A call under way.
+/// A call in flight.
 struct Asked {
     call: Call,
     arrived: Instant,
     may_fail: bool,
-    /// States before this one had been overtaken when it was sent, if both were as one then.
+    /// Oldest state that may answer the call if both nodes count as one: a head that the proxy showed overtook the
+    /// states before it.
     shown: usize,
 }
 
-/// What was seen in all programs, so that no test passes for want of quarrels or of peace.
+/// Counts over all programs, with which the tests check that the nodes both differed and agreed.
 #[derive(Debug, Default)]
 struct Seen {
     answers: AtomicUsize,
     failures: AtomicUsize,
-    /// Answers while the two were on two branches.
+    /// Answers while the nodes were on two branches.
     forked: AtomicUsize,
-    /// Answers while they counted as one.
+    /// Answers while the nodes counted as one.
     as_one: AtomicUsize,
-    /// Answers while a stranger that was found out stood in the place of one.
+    /// Answers while the proxy knew that one node served the wrong chain.
     strange: AtomicUsize,
 }
 
 struct Run<'a> {
     nodes: [World; 2],
     addresses: [Address; 2],
-    /// In whose place a stranger stands.
+    /// The node that a node of another chain replaces.
     strange: Option<usize>,
     program: InMemory,
     staleness: Duration,
     started: Vec<(Asked, JoinHandle<Bytes>)>,
     /// Faults are in force.
     faulty: bool,
-    /// When the last fault went.
+    /// Time at which the last fault ended.
     recovered: Option<Instant>,
-    /// Since when both say the same, and say it.
+    /// Time since which both nodes have been healthy and agreed.
     agreed: Option<Instant>,
-    /// After a head was shown by two that count as one, nothing is older than this state.
+    /// Newest state whose head the proxy has shown while both nodes counted as one: no later answer may be older.
     shown: usize,
     seen: &'a Seen,
 }
@@ -138,7 +139,7 @@ impl<'a> Run<'a> {
         let priorities = if setting.in_order { [0, 1] } else { [0, 0] };
         config.upstream.endpoints =
             priorities.map(|priority| EndpointConfig { priority, ..EndpointConfig::at("") }).to_vec();
-        // Nobody has a branch that was never his.
+        // A node does not serve blocks that are not on its own branch.
         node.keep_orphans = false;
         let nodes = [World::new(node.clone()), World::new(node)];
         let addresses = nodes.each_ref().map(|node| Address::of(&node.chain));
@@ -243,8 +244,7 @@ impl<'a> Run<'a> {
                 self.started.push((asked, sending));
             }
             Step::Join => self.join().await?,
-            // What is pending with one of them only, and another chain behind the same address, would make
-            // the two no longer alike; both are the other model's business.
+            // The model of one node covers these: some would make the two nodes differ for good.
             Step::Send
             | Step::Restart
             | Step::Overtake { .. }
@@ -272,12 +272,12 @@ impl<'a> Run<'a> {
 
     // ## Changes
 
-    /// Changes the branch of these nodes, by at most so many blocks more. Both chains build what comes of it.
+    /// Changes the branch of these nodes, which grows by at most `growth` blocks. Both chains build the new blocks.
     fn change(&mut self, nodes: &[usize], growth: u64, change: impl Fn(&mut World)) {
         self.keep_final_what_is(growth);
         let noted = [0, 1].map(|node: usize| self.nodes[node].states.len());
         let lags = [0, 1].map(|node: usize| self.nodes[node].lag());
-        // Both see all of it: else they would not build the same.
+        // Without lag: otherwise the chains would build different blocks.
         self.nodes.iter_mut().for_each(|node| node.set_lag(0));
         let before = self.heads();
         let mut after = before;
@@ -295,14 +295,14 @@ impl<'a> Run<'a> {
         for ((world, head), (noted, lag)) in self.nodes.iter_mut().zip(after).zip(noted.into_iter().zip(lags))
         {
             world.chain.set_head(head);
-            // What one went through for the other's sake nobody saw.
+            // Drops the intermediate states, which the node never showed.
             world.states.truncate(noted);
             world.set_lag(lag);
         }
         self.share_floor();
     }
 
-    /// It takes over the other's branch, unless that would undo what is final with it: then the other takes over its.
+    /// Lets `node` adopt the branch of the other node; or the reverse, if that would undo a finalized block.
     fn heal(&mut self, node: usize) {
         let undone = self.nodes[1 - node].chain.head().number < self.nodes[node].floor;
         let node = if undone { 1 - node } else { node };
@@ -312,7 +312,7 @@ impl<'a> Run<'a> {
         self.share_floor();
     }
 
-    /// No two branches part below what is final on one of them: where they would, they are healed before.
+    /// Heals a fork before the finalized block of one branch would be above the fork.
     fn keep_final_what_is(&mut self, growth: u64) {
         let [one, other] = &self.nodes;
         let (one, other) = (&one.chain, &other.chain);
@@ -326,7 +326,7 @@ impl<'a> Run<'a> {
     }
 
     fn set_finality(&mut self, finality: Finality) {
-        // On two branches there is no saying how far down they part.
+        // The finalized block might be above the fork.
         if matches!(finality, Finality::At(_)) && self.heads()[0] != self.heads()[1] {
             return;
         }
@@ -339,7 +339,7 @@ impl<'a> Run<'a> {
         self.nodes.iter_mut().for_each(|node| node.floor = floor);
     }
 
-    /// Puts a stranger there, unless one stands somewhere already, or it is not known yet which chain is the right one.
+    /// Replaces a node by one of another chain, unless one is already replaced or the proxy does not know both nodes yet.
     fn replace(&mut self, node: usize, higher: usize) {
         let is_known = |at: usize| self.identity(at) == Some(true);
         if self.strange.is_some() || !is_known(0) || !is_known(1) {
@@ -361,7 +361,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Is it known to be who it should be, or not to be?
+    /// Returns whether the proxy knows that this node serves the right chain (`true`) or the wrong one (`false`).
     fn identity(&self, node: usize) -> Option<bool> {
         match self.program.upstream.status().0[node].identity {
             Some(IdentityState::Known(_)) => Some(true),
@@ -392,12 +392,12 @@ impl<'a> Run<'a> {
     fn may_fail(&self) -> bool {
         self.faulty
             || self.strange.is_some()
-            // However long ago they recovered: nobody has asked either since, and both break off now.
+            // Both connections are still lost: no call has tried them since the nodes recovered.
             || self.addresses.iter().all(Address::is_lost)
             || self.recovered.is_some_and(|recovered| recovered.elapsed() < RECOVERY)
     }
 
-    /// Have both been of one mind, and well, for as long as counts for a call that arrived then?
+    /// Returns whether both nodes had been healthy and agreed for long enough when a call arrived.
     fn are_as_one(&self, arrived: Instant) -> bool {
         self.agreed.is_some_and(|agreed| agreed + 2 * self.staleness < arrived)
     }
@@ -420,7 +420,7 @@ impl<'a> Run<'a> {
                 let value: Value = serde_json::from_slice(error).map_err(|error| error.to_string())?;
                 let code = value["code"].as_i64().unwrap_or_default();
                 let failed = FAILURES.contains(&code);
-                // The proxy may give up where nodes differ, lag, or leave a branch.
+                // The proxy may give up if nodes differ, lag, or change their branch.
                 let (arrived, now) = (asked.arrived, Instant::now());
                 let is_calm =
                     self.nodes.iter().all(|node| node.is_calm(arrived, now)) && self.are_as_one(arrived);
@@ -428,7 +428,7 @@ impl<'a> Run<'a> {
                     self.seen.failures.fetch_add(1, Relaxed);
                     return Ok(());
                 }
-                // Or there was trouble meanwhile: it may be over by the time that somebody looks at the answer.
+                // A fault may have ended between the call and this check.
                 let was_troubled = self.recovered.is_some_and(|recovered| recovered >= asked.arrived);
                 if failed && (asked.may_fail || was_troubled || self.may_fail()) {
                     self.seen.failures.fetch_add(1, Relaxed);
@@ -474,7 +474,8 @@ impl<'a> Run<'a> {
         ))
     }
 
-    /// `latest` does not follow a replica backwards, be it another one than the one that was further.
+    /// Returns whether `result` is a head that one of the nodes showed before and whose branch contains the head of an
+    /// allowed state: `latest` does not follow a lagging node backwards, even if another node showed the higher head.
     fn was_head(&self, call: &Call, held: [usize; 2], result: &Bytes) -> bool {
         let states = || self.nodes.iter().flat_map(|node| &node.states);
         call.names_the_head()
@@ -494,7 +495,8 @@ fn one_is_higher(nodes: &[World; 2]) -> bool {
     nodes[0].chain.head().number >= nodes[1].chain.head().number
 }
 
-/// Would this node have said so while that state held? What is not on its branch it does not show.
+/// Returns whether this node would have answered with `result` in this state. It does not serve blocks of other
+/// branches.
 fn would_say(node: &World, call: &Call, state: &State, result: &Bytes) -> bool {
     let lacks = call.block().is_some_and(|block| !state.visible.contains(&block));
     (lacks && result == "null") || node.allows(call, state, result)
@@ -524,21 +526,21 @@ fn check(setting: Setting, programs: u32) {
 const IN_ORDER: Setting = Setting { in_order: true, switched: false, followed: false };
 
 #[test]
-fn every_answer_is_one_of_two_nodes_in_order() {
+fn every_answer_is_that_of_a_node_with_priorities() {
     check(IN_ORDER, 200);
 }
 
 #[test]
-fn every_answer_is_one_of_two_nodes_that_share() {
+fn every_answer_is_that_of_a_node_with_shared_load() {
     check(Setting { in_order: false, ..IN_ORDER }, 200);
 }
 
 #[test]
-fn every_answer_is_one_of_two_nodes_with_every_switch_the_other_way() {
+fn every_answer_is_that_of_a_node_with_a_small_window_and_cache() {
     check(Setting { switched: true, ..IN_ORDER }, 100);
 }
 
 #[test]
-fn every_answer_is_one_of_two_nodes_while_the_chain_is_followed() {
+fn every_answer_is_that_of_a_node_while_following() {
     check(Setting { followed: true, in_order: false, ..IN_ORDER }, 100);
 }

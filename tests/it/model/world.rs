@@ -1,4 +1,4 @@
-//! The node under the program's hand, and everything that was ever true of it.
+//! The node that a program controls, and the history of its states.
 
 mod truth;
 
@@ -15,21 +15,21 @@ use super::{
 
 pub type Hash = alloy_primitives::B256;
 
-/// The error with which the node refuses what is too large.
+/// The error with which the node refuses answers that are too large.
 const TOO_BIG: (i64, &str) = (-32008, "Response is too big");
 
-/// What a client could see of the node from one moment until the next state.
+/// The answers of the node from one moment until the next state.
 #[derive(Clone, Debug)]
 pub struct State {
     pub since: Instant,
-    /// Canonical hashes by number, up to what lag lets see.
+    /// Canonical hashes by number, up to the head that the node shows.
     pub visible: Arc<Vec<Hash>>,
     lag: u64,
     safe: Option<u64>,
     pub finalized: Option<u64>,
-    /// The highest number that had been called final, be it that this was replaced.
+    /// Highest number that the node ever called final, even if a reorg replaced it.
     pub called_final: u64,
-    /// Whether the newest block that was called final is not there any more.
+    /// Whether the newest finalized block is no longer canonical.
     pub regressed: bool,
     mempool: Vec<Hash>,
 }
@@ -38,29 +38,30 @@ pub struct State {
 pub struct World {
     pub chain: DevChain,
     pub states: Vec<State>,
-    /// Every block and every transaction that ever was, in order of appearance.
+    /// All blocks and transactions that ever existed, in order of appearance.
     pub blocks: Vec<Hash>,
     transactions: Vec<Hash>,
-    /// What was in the blocks of a chain that is no more.
+    /// Content of the blocks before a restart of the node.
     archive: HashMap<Hash, Archived>,
     dropped: Vec<Hash>,
-    /// The highest number that was called final: below it nothing is reorganised. Lower, once what was is replaced.
+    /// Highest finalized number: ordinary reorgs do not go below it. A reorg below the finalized block lowers it.
     pub floor: u64,
-    /// The newest block that was called final, until one as high is on another branch.
+    /// Newest finalized block. The next finalized block of at least the same height replaces it.
     final_block: (u64, Hash),
-    /// The highest that ever was: who has not heard of the replacement takes for final what stands there now.
+    /// Highest number that the node ever called final: a proxy that has not noticed a reorg below the finalized block
+    /// takes the blocks that are now at these numbers for final.
     pub called_final: u64,
-    /// Faults were set since …
+    /// The program has set faults.
     pub faulty: bool,
-    /// Whole blocks or lists of receipts were refused since …
+    /// The node has refused whole blocks or lists of receipts.
     pub refused: bool,
-    /// Another genesis stands behind the same handle than at first.
+    /// The node has restarted with another genesis.
     pub restarted: bool,
     mode: (Mode, Mode),
     lag: u64,
 }
 
-/// A block of a chain that is no more.
+/// A block from before a restart of the node.
 struct Archived {
     full: Bytes,
     with_hashes: Bytes,
@@ -91,7 +92,7 @@ impl Call {
         matches!(self.subject, Subject::Tag(Place::Safe | Place::Finalized))
     }
 
-    /// The block that is asked for by its hash.
+    /// Returns the block hash that the call names.
     pub fn block(&self) -> Option<Hash> {
         match self.subject {
             Subject::Block(hash) => Some(hash),
@@ -99,7 +100,7 @@ impl Call {
         }
     }
 
-    /// Returns whether an error answers this call with which the node refuses whole blocks or lists of receipts.
+    /// Returns whether the node may answer this call with the error for answers that are too large.
     pub fn may_be_refused(&self, code: i64) -> bool {
         let asks_for_all = match self.question {
             Question::BlockByNumber(_, full) | Question::BlockByHash(_, full) => full,
@@ -109,12 +110,12 @@ impl Call {
         asks_for_all && code == TOO_BIG.0
     }
 
-    /// Returns whether it names a transaction by its hash.
+    /// Returns whether the call names a transaction by its hash.
     pub fn names_transaction(&self) -> bool {
         matches!(self.subject, Subject::Transaction(_))
     }
 
-    /// The tag by which it names a block; `eth_blockNumber` means `latest`.
+    /// Returns the tag by which the call names a block; `eth_blockNumber` means `latest`.
     pub fn tag(&self) -> Option<Place> {
         match self.subject {
             Subject::Tag(tag) => Some(tag),
@@ -123,12 +124,12 @@ impl Call {
         }
     }
 
-    /// Is the head what it asks about?
+    /// Returns whether the call asks about the head.
     pub fn names_the_head(&self) -> bool {
         matches!(self.subject, Subject::Tag(Place::Latest) | Subject::Nothing)
     }
 
-    /// Does the answer name the head?
+    /// Returns whether the answer identifies the head.
     pub fn shows_the_head(&self) -> bool {
         matches!((self.question, self.subject), (Question::BlockByNumber(..), Subject::Tag(Place::Latest)))
     }
@@ -157,7 +158,7 @@ impl World {
         world
     }
 
-    /// Notes what is true from now on.
+    /// Records the current state of the node.
     pub fn note(&mut self) {
         let head = self.chain.head();
         let canonical: Vec<_> = (0..=head.number).map(|number| self.chain.hash_at(number).unwrap()).collect();
@@ -213,13 +214,13 @@ impl World {
         self.states.len() - 1
     }
 
-    /// The newest state at a moment.
+    /// Returns the newest state at a moment.
     pub fn last_at(&self, at: Instant) -> usize {
         self.states.partition_point(|state| state.since <= at).saturating_sub(1)
     }
 
-    /// Returns whether nothing but new blocks came between two moments and for a while before, with all of the chain in
-    /// sight: the node neither left a branch nor lagged, and has every block that it ever showed.
+    /// Returns whether the chain only grew between two moments and for a while before: the node neither changed its branch
+    /// nor lagged, and its head is at least as high as any head before.
     pub fn is_calm(&self, from: Instant, to: Instant) -> bool {
         let from = from.checked_sub(UNREST).map_or(0, |from| self.last_at(from));
         let (before, since) = (&self.states[..from], &self.states[from..=self.last_at(to)]);
@@ -236,7 +237,7 @@ impl World {
 
     // ## Changes
 
-    /// What happens to the node, whoever asks it what.
+    /// Applies a step that changes the node.
     pub async fn undergo(&mut self, change: &Step) {
         match change {
             Step::Wait(millis) => time::sleep(Duration::from_millis(*millis)).await,
@@ -278,7 +279,7 @@ impl World {
         self.note();
     }
 
-    /// How deep a reorganisation may go: not below what was called final.
+    /// Limits the depth of a reorg so that it keeps the finalized block.
     fn deepest(&self, depth: u64) -> u64 {
         depth.min(self.chain.head().number.saturating_sub(self.floor))
     }
@@ -291,7 +292,7 @@ impl World {
         }
     }
 
-    /// Replaces the last blocks as [`DevChain::reorg`] does, but for one thing: no block holds a repeated transaction twice.
+    /// Replaces the last blocks like [`DevChain::reorg`], but includes a repeated transaction only once in a block.
     fn replace_last(&self, depth: u64, length: usize) {
         let head = self.chain.head().number;
         let mut contents: Vec<Vec<_>> = vec![Vec::new(); length];
@@ -307,7 +308,8 @@ impl World {
         self.chain.reorg_with(depth, contents);
     }
 
-    /// What was called final is replaced, which must not happen: so far below what may be, with as many blocks and some more.
+    /// Replaces finalized blocks, which no node may do: all blocks from `below` blocks below the finalized one, by the same
+    /// number of blocks plus `more`.
     pub fn replace(&mut self, below: u64, more: usize) {
         self.set_lag(0);
         let head = self.chain.head().number;
@@ -317,7 +319,7 @@ impl World {
         self.note();
     }
 
-    /// Replaces the finalized block, which must not happen: everything from so many blocks below it, by so many blocks.
+    /// Replaces the finalized block, which no node may do: all blocks from `below` blocks below it, by `length` blocks.
     pub fn reorg_below_final(&mut self, below: u64, length: usize) {
         self.set_lag(0);
         let depth = self.depth_below_final(below);
@@ -328,7 +330,7 @@ impl World {
         }
     }
 
-    /// Takes the head back to so many blocks below the finalized block, as `evm_revert` does.
+    /// Lowers the head to `below` blocks below the finalized block, as `evm_revert` does.
     pub fn rollback_below_final(&mut self, below: u64) {
         self.reorg_below_final(below, 0);
     }
@@ -351,10 +353,10 @@ impl World {
                 let transaction = self.chain.transaction(hash).unwrap();
                 let place = usize::from(*cards.next().unwrap()) % (blocks.len() + 1);
                 match blocks.get_mut(place) {
-                    // No block holds a repeated transaction twice.
+                    // A block includes a repeated transaction only once.
                     Some(block) if block.contains(&transaction) => {}
                     Some(block) => block.push(transaction),
-                    // Of two branches it may have been dropped from both.
+                    // An earlier shuffle may have dropped it from another branch.
                     None if self.dropped.contains(&hash) => {}
                     None => self.dropped.push(hash),
                 }
@@ -437,13 +439,13 @@ impl World {
     }
 
     pub fn slow(&mut self, late: bool, wait: Duration) {
-        // Several of these in a row are more than a call has time for.
+        // Several of these delays together can exceed the timeout of a call.
         self.faulty |= wait >= Duration::from_secs(1);
         let fault = if late { Fault::Delay(wait) } else { Fault::Queue(wait) };
         self.chain.fail(fault).on("eth_get*").once();
     }
 
-    /// Refuses so many calls for whole blocks or lists of receipts.
+    /// Lets the node refuse the next `times` calls for full blocks or lists of receipts.
     pub fn refuse_whole(&mut self, receipts: bool, times: usize) {
         self.refused = true;
         let (code, message) = TOO_BIG;
@@ -451,24 +453,24 @@ impl World {
         self.chain.fail(Fault::Error { code, message: message.to_owned() }).on(pattern).times(times);
     }
 
-    /// Gives the answers to a call about a transaction a false block hash, so often.
+    /// Lets the node answer a call about a transaction `times` times with a false block hash.
     pub fn misplace(&mut self, call: &Call, orphan: bool, times: usize) {
         let params = call.params.to_string();
         let pattern = format!("{}{}", call.method, params);
         self.chain.fail(Lie::Misplaced { orphan }).on(pattern).times(times);
     }
 
-    /// Delays the next answer about a block or transaction that is named by number or hash.
+    /// Delays the next answer to a call that names a block or transaction by number or hash.
     pub fn delay_content(&mut self, wait: Duration) {
         self.chain.fail(Fault::Delay(wait)).on("eth_get*[\"0x*").once();
     }
 
-    /// Lets the next call about a block or transaction that is named by number or hash wait before it is carried out.
+    /// Delays the next call that names a block or transaction by number or hash, before the node reads the chain.
     pub fn queue_content(&mut self, wait: Duration) {
         self.chain.fail(Fault::Queue(wait)).on("eth_get*[\"0x*").once();
     }
 
-    /// Ends delays that nothing met, unless faults are in force that should last.
+    /// Clears delays that no call has met, unless the program has set other faults.
     pub fn end_delays(&mut self) {
         if !self.faulty {
             self.chain.clear_faults();
@@ -505,7 +507,7 @@ impl World {
 
     // ## Questions
 
-    /// A question about the block that a call means now, if it means one.
+    /// Returns a question about the block that a call means in the current state, if any.
     pub fn about_its_block(&self, call: &Call, again: Again) -> Option<Question> {
         let (number, _) = self.meant(call, self.states.last()?)?;
         let place = Place::At(number);
@@ -519,7 +521,7 @@ impl World {
     pub fn call(&self, question: Question) -> Call {
         let head = self.chain.head().number;
         let block = |choice: u16| self.blocks[usize::from(choice) % self.blocks.len()];
-        // The newest are the ones that matter: most choices fall on them.
+        // Half of the choices fall on the newest transactions, which reorgs affect.
         let transaction = |choice: u16| match self.transactions.len() {
             0 => Hash::repeat_byte(0xee),
             _ if choice % 16 == 15 => Hash::repeat_byte(0xee),

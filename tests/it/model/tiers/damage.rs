@@ -1,10 +1,10 @@
-//! What happens to what is kept, without anybody's doing.
+//! Damage to the entries of tiers.
 
 use std::{fs, path::Path};
 
 use crate::support::redis::Redis;
 
-/// Turns a bit of a random file.
+/// Flips a bit of a random file.
 pub fn damage_file(directory: &Path, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut files = Vec::new();
@@ -30,7 +30,7 @@ pub fn damage_file(directory: &Path, seed: u64) {
     }
 }
 
-/// Turns a bit of a random value, or takes it away.
+/// Flips a bit of a random value, or deletes the value.
 pub async fn damage_value(redis: &Redis, seed: u64) {
     let mut raw = redis.raw().await;
     let mut random = fastrand::Rng::with_seed(seed);

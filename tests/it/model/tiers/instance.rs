@@ -1,4 +1,4 @@
-//! One of those who share.
+//! One of the proxies that share a Redis.
 
 use std::{
     path::{Path, PathBuf},
@@ -29,25 +29,26 @@ use crate::{
     support::in_memory::{self, InMemory},
 };
 
-/// How long a tier is waited for: so long that none is skipped for the sake of a busy machine.
+/// Timeout of tiers: long enough that a busy machine does not cause one.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
 pub struct Instance {
     pub program: InMemory,
-    /// All that it does; it ends with this.
+    /// Runs all tasks of the proxy; shutting it down kills the proxy.
     runtime: Option<Runtime>,
     pub directory: PathBuf,
-    /// Where it reaches the nodes.
+    /// Addresses at which the proxy reaches the nodes.
     pub addresses: Vec<Address>,
-    /// What was final was replaced since it was started, when it had given so many alarms.
+    /// Number of alarms when a reorg last replaced finalized blocks; `None` if the proxy has noticed since, or none happened
+    /// since its start.
     pub replaced: Option<u64>,
-    /// Faults have been in force since it was started.
+    /// Faults have been in force since the start of the proxy.
     pub troubled: bool,
-    /// Nothing that it says is older than these states, one of each node: it wrote, or was started.
+    /// For each node, the state at the last write or at the start: no later answer may be older.
     pub written: Vec<usize>,
-    /// No head that was shown before these states counts: it was told that the node is another.
+    /// For each node, the state at the last `debug_setHead`: the proxy may not show heads from before it.
     pub reset: Vec<usize>,
-    /// After it has shown a head of the only node, nothing about its chain is older than this state.
+    /// With a single node, the newest state whose head the proxy has shown: no later answer may be older.
     pub shown: usize,
 }
 
@@ -69,7 +70,7 @@ impl Instance {
             });
         let open = |metrics| {
             let mut tiers: Vec<(Arc<dyn Tier>, Duration)> = Vec::new();
-            // One has nothing but the Redis, where there is one.
+            // If there is a Redis, the second proxy has no disk tier.
             if redis.is_none() || !directory.ends_with("data-1") {
                 tiers.push((Arc::new(disk(directory)), PATIENCE));
             }
@@ -89,7 +90,7 @@ impl Instance {
             addresses,
             replaced: None,
             troubled: false,
-            // What it is told by nodes, or held against them, is of after that.
+            // All answers of nodes, and all confirmations of tiers, are from after the start.
             written: worlds.iter().map(World::last).collect(),
             reset: vec![0; worlds.len()],
             shown: 0,
@@ -109,17 +110,17 @@ impl Instance {
         self.program.metric("finality_alarms_total")
     }
 
-    /// Has any node ever told it who it is?
+    /// Returns whether the proxy has learned the chain from a node since its start.
     pub fn has_met_one(&self) -> bool {
         self.program.upstream.identity().pinned().is_some()
     }
 
-    /// Does it know that this node is who it should be?
+    /// Returns whether the proxy knows that this node serves the right chain.
     pub fn knows(&self, node: usize) -> bool {
         matches!(self.program.upstream.status().0[node].identity, Some(IdentityState::Known(_)))
     }
 
-    /// Ends it, whatever it does.
+    /// Kills the proxy.
     pub fn end(&mut self, seen: &Seen) {
         let hits = |tier| self.program.metric(&format!(r#"tier_reads_total{{tier="{tier}",outcome="hit"}}"#));
         seen.disk.fetch_add(hits("disk"), Relaxed);
@@ -131,7 +132,7 @@ impl Instance {
     }
 }
 
-/// Opens it once the one before has let go of it.
+/// Opens the directory, after the previous proxy has released its lock.
 fn disk(directory: &Path) -> Disk {
     let begun = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! What those who share may say.
+//! The rules for answers of proxies that share a Redis.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -15,15 +15,15 @@ use crate::model::{
     world::{Call, State, World},
 };
 
-/// A call under way.
+/// A call in flight.
 pub struct Asked {
     pub call: Call,
     pub arrived: Instant,
-    /// What was once final may be told.
+    /// Whether the proxy may still serve replaced finalized blocks.
     believes: bool,
-    /// States before these had been overtaken when it was sent, by what it wrote or had shown …
+    /// For each node, the oldest state that may answer: a write or a head that the proxy showed overtook the states before.
     floors: Vec<usize>,
-    /// … and heads before these.
+    /// For each node, the oldest state whose head the proxy may still show.
     reset: Vec<usize>,
     may_fail: bool,
 }
@@ -37,9 +37,9 @@ impl Run<'_> {
         if instance.replaced.is_some_and(|alarms| instance.alarms() > alarms) {
             instance.replaced = None;
         }
-        // With no node since the start, what tiers say is all there is: be it that there is none, or that none got through.
+        // A proxy that has reached no node since its start has only the tiers.
         let is_on_its_own = !instance.has_met_one() && (self.alone || instance.troubled);
-        // `safe` and `finalized` have times of their own.
+        // `safe` and `finalized` have their own time stamps.
         let shown = if call.has_its_own_time() { 0 } else { instance.shown };
         Asked {
             call,
@@ -70,7 +70,7 @@ impl Run<'_> {
                 let value: Value = serde_json::from_slice(error).map_err(|error| error.to_string())?;
                 let code = value["code"].as_i64().unwrap_or_default();
                 if FAILURES.contains(&code) {
-                    // The proxy may give up where nodes lag or leave a branch.
+                    // The proxy may give up if nodes lag or change their branch.
                     let is_calm =
                         self.worlds.iter().all(|world| world.is_calm(asked.arrived, Instant::now()));
                     let is_explained = asked.may_fail || self.may_fail() || (code == UNAVAILABLE && !is_calm);
@@ -84,7 +84,7 @@ impl Run<'_> {
         self.seen.answers.fetch_add(1, Relaxed);
         let call = &asked.call;
         let earliest = asked.arrived.checked_sub(STALENESS).unwrap_or(asked.arrived);
-        // Of each node: the state that still held then, and all that came since; none that was overtaken.
+        // For each node, the state at `earliest` and all later ones, without overtaken states.
         let held = self.worlds.iter().zip(&asked.floors).map(|(world, floor)| {
             let from = world.states.iter().rposition(|state| state.since < earliest).unwrap_or(0);
             from.max(*floor)
@@ -93,7 +93,7 @@ impl Run<'_> {
         for (world, from) in self.worlds.iter().zip(&held) {
             let found = world.states[*from..].iter().position(|state| world.allows(call, state, result));
             let Some(position) = found else { continue };
-            // Of two nodes one may be behind, and then what it says is older than a head that the other has shown.
+            // One of two nodes may lag: then its answers are older than the head of the other.
             if self.worlds.len() == 1 && call.shows_the_head() {
                 let instance = &mut self.instances[which];
                 instance.shown = instance.shown.max(from + position);
@@ -119,7 +119,8 @@ impl Run<'_> {
         ))
     }
 
-    /// `latest` does not follow a replica backwards, be it another one than the one that was further.
+    /// Returns whether `result` is a head that one of the nodes showed before and whose branch contains the head of an
+    /// allowed state: `latest` does not follow a lagging node backwards, even if another node showed the higher head.
     fn was_head(&self, asked: &Asked, held: &[usize], result: &Bytes) -> bool {
         if !asked.call.names_the_head() {
             return false;

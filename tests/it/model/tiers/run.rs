@@ -1,4 +1,4 @@
-//! A program over tiers while it runs.
+//! Execution of a program with tiers.
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
@@ -31,7 +31,7 @@ use crate::{
     support::{program::file, redis::Redis},
 };
 
-/// How long after a fault a node may still be left alone, or be unknown.
+/// Time after a fault during which the proxy may still avoid a node or not know its chain.
 const RECOVERY: Duration = Duration::from_secs(12);
 
 pub struct Run<'a> {
@@ -43,11 +43,11 @@ pub struct Run<'a> {
     at: Option<RedisConfig>,
     redis_runs: bool,
     started: Vec<(usize, Asked, JoinHandle<Bytes>)>,
-    /// No node is there.
+    /// No node answers.
     pub alone: bool,
     /// Faults are in force.
     faulty: bool,
-    /// When the last fault was in force.
+    /// Time at which the last fault ended.
     troubled: Option<Instant>,
     pub seen: &'a Seen,
 }
@@ -62,9 +62,9 @@ impl<'a> Run<'a> {
         config.chain.max_staleness = STALENESS;
         config.chain.final_margin = FINAL_MARGIN;
         config.chain.lag_patience = 3 * STALENESS;
-        // Much of what was asked for is asked for again.
+        // A small cache, so that the proxy reads the tiers again.
         config.cache.size = bytesize::ByteSize::kib(12);
-        // What hangs is waited for no longer than that.
+        // Short, because these tests run in real time.
         config.upstream.timeout = Duration::from_millis(300);
         config.upstream.endpoints = vec![EndpointConfig::at(""); nodes];
         config.methods.allow.push("debug_setHead".to_owned());
@@ -121,7 +121,7 @@ impl<'a> Run<'a> {
                 for question in asked {
                     self.start(*which, *question).await;
                 }
-                // So that what is looked for in tiers is being looked for.
+                // Until the proxy reads the tiers.
                 time::sleep(Duration::from_millis(5)).await;
                 self.replace(*below, 0);
                 self.tell_of_another_head(*which).await;
@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
             Step::Start(question) => self.start(which, *question).await,
             Step::Join => self.join(|_| true).await?,
             Step::Send => self.send(which).await,
-            // Another chain behind the same address for good is the other model's business; here a stranger comes and goes.
+            // The model of one node covers these.
             Step::Restart
             | Step::Overtake { .. }
             | Step::ReorgBelowFinal { .. }
@@ -171,7 +171,7 @@ impl<'a> Run<'a> {
             | Step::SafeAt(_)
             | Step::RefuseWhole { .. } => {}
             Step::Wait(_) => self.worlds[0].undergo(step).await,
-            // To one of the nodes.
+            // Changes of one node.
             Step::Lag(_) | Step::Finality(_) => {
                 self.worlds[node].undergo(step).await;
                 self.share_floor();
@@ -181,8 +181,7 @@ impl<'a> Run<'a> {
                 self.be_faulty();
             }
             Step::ClearFaults => self.clear_faults(),
-            // To the chain.
-            // One by one: whoever is on the way sees each.
+            // Changes of the chain. Blocks are mined one by one: calls in flight see each of them.
             Step::Mine(blocks, transactions) => {
                 (0..*blocks).for_each(|_| self.change(|world| world.mine(1, *transactions)));
             }
@@ -196,15 +195,15 @@ impl<'a> Run<'a> {
 
     // ## Changes
 
-    /// Both nodes are given the same blocks in the same order, and so have the same.
+    /// Changes all nodes in the same way, so that they have the same blocks.
     fn change(&mut self, change: impl Fn(&mut World)) {
         self.worlds.iter_mut().for_each(change);
         self.share_floor();
         let head = self.worlds[0].chain.head();
-        assert!(self.worlds.iter().all(|world| world.chain.head() == head), "they are of one mind");
+        assert!(self.worlds.iter().all(|world| world.chain.head() == head), "the nodes have the same head");
     }
 
-    /// What one of them called final is final for both.
+    /// Applies the finality of each node to both.
     fn share_floor(&mut self) {
         let floor = self.worlds.iter().map(|world| world.floor).max().unwrap();
         let called_final = self.worlds.iter().map(|world| world.called_final.max(floor)).max().unwrap();
@@ -212,7 +211,7 @@ impl<'a> Run<'a> {
     }
 
     fn replace(&mut self, below: u64, more: usize) {
-        // All of it is seen before, so that both call the same final.
+        // Without lag, so that both nodes have the same finalized block.
         self.change(|world| world.set_lag(0));
         self.change(|world| world.replace(below, more));
         for instance in &mut self.instances {
@@ -254,7 +253,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// It answers nobody for a while.
+    /// Lets Redis answer no client for 25 ms.
     async fn pause_redis(&mut self) {
         if let Some(redis) = self.redis.as_ref().filter(|_| self.redis_runs) {
             redis.raw().await.ask::<()>(&[b"CLIENT", b"PAUSE", b"25"]).await;
@@ -265,7 +264,7 @@ impl<'a> Run<'a> {
 
     async fn restart(&mut self, which: usize, killed: bool) -> Result<(), String> {
         if killed {
-            // Nobody hears what they would have been told.
+            // The calls in flight get no answer.
             self.started.retain(|(by, ..)| *by != which);
         } else {
             self.join(|by| by == which).await?;
@@ -287,7 +286,7 @@ impl<'a> Run<'a> {
         self.join(|by| by == which).await?;
         if meets {
             self.restart(which, false).await?;
-            // Whose chain it is, it knows then, and nothing else.
+            // The proxy then knows the chain and nothing else.
             let call = json!([request_for_nothing()]).to_string();
             self.instances[which].send(call).await;
         }
@@ -305,7 +304,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Waits until it has seen that the node is there.
+    /// Waits until the proxy has noticed that the node answers.
     async fn is_back(&mut self, which: usize) {
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_getBlockByNumber", "params": ["latest", false] });
         for _ in 0..1000 {
@@ -315,11 +314,11 @@ impl<'a> Run<'a> {
             }
             time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("the node is not seen again");
+        panic!("the proxy does not notice that the node answers again");
     }
 
-    /// For a while one of another chain stands where this one reaches that node, and must not be listened to. Not before it
-    /// is known which chain is the right one.
+    /// Replaces a node for a while by one of another chain, whose answers this proxy must refuse. Does nothing before the
+    /// proxy knows the right chain.
     async fn meet_a_stranger(
         &mut self,
         which: usize,
@@ -382,7 +381,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Sends a transaction. Nodes tell each other of it.
+    /// Sends a transaction. All nodes get it.
     async fn send(&mut self, which: usize) {
         let made: Vec<_> = self.worlds.iter().map(|world| world.chain.generate(1).remove(0)).collect();
         let transaction = &made[0];
@@ -403,8 +402,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Says through this one that the node is another than before. It must believe nothing of before from here on, be it
-    /// final: it was told.
+    /// Sends `debug_setHead` through this proxy. From then on, the proxy must not serve older answers, even finalized
+    /// blocks.
     async fn tell_of_another_head(&mut self, which: usize) {
         if !self.write(which, "debug_setHead", json!(["0x1"])).await {
             return;
@@ -416,7 +415,7 @@ impl<'a> Run<'a> {
         instance.reset.clone_from(&instance.written);
     }
 
-    /// Was it carried out? What the node says of it does not matter.
+    /// Sends a write and returns whether it reached the node, even if the node answered with an error.
     async fn write(&mut self, which: usize, method: &str, params: Value) -> bool {
         let call = json!([{ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }]);
         let body = self.instances[which].send(call.to_string()).await;
@@ -430,7 +429,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A client reads what it wrote: what is asked from here on knows of it.
+    /// Makes the current states the oldest ones that later answers may be of: clients read their own writes.
     fn overtake(&mut self, which: usize) {
         self.instances[which].written = self.worlds.iter().map(World::last).collect();
     }

@@ -1,4 +1,4 @@
-//! What may be said of a node, and what was true of it.
+//! Comparison of answers with the states of the node.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::{Call, Hash, State, Subject, World};
 use crate::model::step::{Place, Question};
 
 impl World {
-    /// Is `result` what the node would have said while this state held?
+    /// Returns whether the node would have answered with `result` in this state.
     pub fn allows(&self, call: &Call, state: &State, result: &Bytes) -> bool {
         let canonical = |number: u64| state.visible.get(usize::try_from(number).unwrap()).copied();
         let block = match call.subject {
@@ -23,10 +23,10 @@ impl World {
                 None => return self.is_null_or_error(result),
             },
             Subject::Tag(Place::Earliest | Place::Below(_) | Place::At(_)) => canonical(0),
-            // Whatever the node makes up for it: what matters is that no other answer comes of it.
+            // Any answer is allowed; it only must not affect other answers.
             Subject::Tag(Place::Pending) => return true,
-            // By hash a block is served whether it is canonical or not. There is none only where lag hides
-            // it, or where its whole chain is gone.
+            // The node serves canonical blocks and orphans by hash. It answers `null` only if it lags, denies
+            // orphans, or has restarted since.
             Subject::Block(hash) => {
                 let denied = !self.chain.config().keep_orphans && !state.visible.contains(&hash);
                 let hidden = state.lag > 0 || denied || self.archive.contains_key(&hash);
@@ -45,8 +45,7 @@ impl World {
         }
     }
 
-    /// Returns whether `result` is the transaction or receipt that the node has while this state holds, but for the hash of
-    /// its block.
+    /// Returns whether `result` is the transaction or receipt of this state, except for the block hash.
     pub fn allows_misplaced(&self, call: &Call, state: &State, result: &Bytes) -> bool {
         let (Subject::Transaction(hash), Some((_, block))) = (call.subject, self.meant(call, state)) else {
             return false;
@@ -54,7 +53,7 @@ impl World {
         let Ok(value) = serde_json::from_slice::<Value>(result) else { return false };
         let Some(told) = value["blockHash"].as_str() else { return false };
         let Ok(named) = told.parse::<Hash>() else { return false };
-        // The block that the lie named may have been fetched: the transaction is where it is in that block.
+        // The proxy may have fetched the block that the lie named: then the answer is the transaction in that block.
         if self.number(named).is_some_and(|number| self.number(block) == Some(number))
             && self.is_of_transaction(call, hash, named, result)
         {
@@ -66,12 +65,12 @@ impl World {
             Question::Receipt(_) => self.receipt(block, index),
             _ => self.transaction(block, index),
         };
-        // A lie need not keep the order of members.
+        // A lie may change the order of members.
         let value = |text: &[u8]| serde_json::from_slice::<Value>(text).unwrap();
         truth.is_some_and(|truth| value(&truth) == value(renamed.as_bytes()))
     }
 
-    /// Returns whether `result` is this transaction, or its receipt, as it is in this block.
+    /// Returns whether `result` is this transaction in this block, or its receipt.
     fn is_of_transaction(&self, call: &Call, transaction: Hash, block: Hash, result: &Bytes) -> bool {
         let index = self.transactions_of(block).iter().position(|found| *found == transaction);
         let truth = index.and_then(|index| match call.question {
@@ -110,13 +109,14 @@ impl World {
         named && is_there
     }
 
-    /// Returns whether `ancestor` is `block` or below it on its branch.
+    /// Returns whether `ancestor` is `block` or one of its ancestors.
     pub fn is_ancestor(&self, ancestor: Hash, block: Hash) -> bool {
         let mut branch = std::iter::successors(Some(block), |block| Some(self.chain.parent_of(*block)?.hash));
         branch.any(|block| block == ancestor)
     }
 
-    /// The block that a call means in a state, by number and hash. A call by block hash means the same in every state.
+    /// Returns the number and hash of the block that a call means in a state. `None` for calls by block hash, which do not
+    /// depend on the state.
     pub fn meant(&self, call: &Call, state: &State) -> Option<(u64, Hash)> {
         let at = |number: u64| Some((number, *state.visible.get(usize::try_from(number).ok()?)?));
         match call.subject {
@@ -132,8 +132,8 @@ impl World {
         }
     }
 
-    /// Returns whether it is what stood, while that state held, at a number that had been called final by then. No other
-    /// way of asking has an answer that is final. What lag hid did not stand there for anybody to see.
+    /// Returns whether `result` is the answer of this state about a number that was final in it and that the node showed.
+    /// Only calls by number or transaction have final answers.
     pub fn allows_as_final(&self, call: &Call, state: &State, result: &Bytes) -> bool {
         let is_final = |number: u64| number <= state.called_final && number < state.visible.len() as u64;
         let is_about_final = match call.subject {
@@ -147,7 +147,7 @@ impl World {
         is_about_final && self.allows(call, state, result)
     }
 
-    /// Is `result` true content, and of what was asked for? Whether it is canonical is another question.
+    /// Returns whether `result` is true content of a block, canonical or not, that matches the call.
     pub fn is_true(&self, call: &Call, result: &Bytes) -> bool {
         let Ok(value) = serde_json::from_slice::<Value>(result) else { return false };
         let value = without_unproved(value);
@@ -222,7 +222,7 @@ impl World {
         result == "null"
     }
 
-    /// What the node says of a number above its head.
+    /// Returns the answer of the node about a number above its head.
     fn absent(&self, call: &Call, state: &State) -> Bytes {
         let counts = matches!(call.question, Question::CountByNumber(_) | Question::UncleCount(_));
         match call.subject {
@@ -236,7 +236,7 @@ impl World {
         }
     }
 
-    /// What a question about a block comes to, for this block.
+    /// Returns the answer to a question about a block, for this block.
     fn cut(&self, question: Question, block: Hash) -> Option<Bytes> {
         let content = match question {
             Question::BlockByNumber(_, full) | Question::BlockByHash(_, full) => self.block(block, full),
@@ -284,9 +284,8 @@ impl World {
         }
     }
 
-    /// `latest` does not follow a replica backwards: a head that was shown before may still be
-    /// given while all that the node shows now stands below it on the same branch. Replicas that are behind show older states
-    /// than the one that a head was shown in: that was before `until`.
+    /// Returns whether `result` is a head that the node showed before `until` and whose branch contains the head of this
+    /// state: `latest` does not follow a node that falls back on the same branch.
     pub fn allows_as_head(&self, call: &Call, state: &State, until: Instant, result: &Bytes) -> bool {
         if !call.names_the_head() {
             return false;
@@ -299,8 +298,8 @@ impl World {
     }
 }
 
-/// A result without the members that no proof covers: unknown ones, and the contract of a failed creation, which some nodes
-/// name and others do not.
+/// Removes the members that no proof covers: unknown ones, and the contract of a failed creation, which only some nodes
+/// name.
 fn without_unproved(mut value: Value) -> Value {
     let items = match &mut value {
         Value::Array(items) => items.iter_mut().collect(),
