@@ -1,11 +1,11 @@
-//! What holds for any bytes that a node may answer with.
+//! Properties of the answer parser for arbitrary bytes from a node.
 
 use bytes::Bytes;
 use holdfast::jsonrpc::{Answer, AnswerError, IncomingAnswer, IncomingId, read_answers};
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-/// Reads `data` as a node's answers, and panics if anything about that is wrong.
+/// Parses `data` as a node's answers, and panics if a property does not hold.
 pub fn answer(data: &[u8]) {
     let body = Bytes::copy_from_slice(data);
     let read = read_answers(&body);
@@ -30,12 +30,12 @@ pub fn answer(data: &[u8]) {
             assert!(!is_json, "{text:?}: {error}");
             assert!(error.at < text.len(), "{text:?}: {error}");
         }
-        // Reading stops at the first element that is no object, so the rest may be anything.
+        // The parser stops at the first element that is no object, so the rest may be anything.
         Err(AnswerError::NotAResponse) => assert!(!text.trim_start().starts_with('{'), "{text:?}"),
     }
 }
 
-/// An object is one answer; an array is one for each of its elements.
+/// Checks that an object is one answer, and an array one for each element.
 fn check_count(text: &str, answers: &[IncomingAnswer]) {
     match serde_json::from_str::<Vec<IgnoredAny>>(text) {
         Ok(elements) => assert_eq!(answers.len(), elements.len(), "{text:?}"),
@@ -43,7 +43,7 @@ fn check_count(text: &str, answers: &[IncomingAnswer]) {
     }
 }
 
-/// A payload is JSON and was not copied; an id is one that could have been given out.
+/// Checks that the payload is JSON and a slice of the body, and that the body contains the id.
 fn check_payload(incoming: &IncomingAnswer, body: &Bytes) {
     let text = match &incoming.answer {
         Some(Answer::Result(result)) => result,
@@ -62,7 +62,7 @@ fn check_payload(incoming: &IncomingAnswer, body: &Bytes) {
     }
 }
 
-/// Whatever begins an answer is cut off, and is told from garbage.
+/// Checks that the first half of an answer is reported as truncated, not as malformed.
 fn check_cut(answer: &str) {
     let half = answer.floor_char_boundary(answer.len() / 2);
     let cut = read_answers(&Bytes::copy_from_slice(&answer.as_bytes()[..half]));

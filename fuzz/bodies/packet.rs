@@ -1,4 +1,4 @@
-//! What holds for any bytes that a client may send.
+//! Properties of the packet parser for arbitrary bytes from a client.
 
 use bytes::{Buf, Bytes};
 use holdfast::{
@@ -8,10 +8,10 @@ use holdfast::{
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-/// Small enough that bytes at random get past it.
+/// Small enough that random bytes exceed it.
 const SMALL_BATCH: usize = 2;
 
-/// Reads `data` as a packet, answers it, and panics if anything about that is wrong.
+/// Parses `data` as a packet, answers it, and panics if a property does not hold.
 pub fn packet(data: &[u8]) {
     let body = Bytes::copy_from_slice(data);
     let read = Packet::read(&body, usize::MAX);
@@ -30,9 +30,9 @@ fn entries(packet: &Packet) -> &[Entry] {
     }
 }
 
-/// About what is JSON at all, and how many entries it has.
+/// Checks that the parser and `serde_json` agree whether `data` is JSON, and on the number of entries.
 fn agrees_with_serde_json(data: &[u8], read: &Result<Packet, PacketError>) {
-    // `IgnoredAny` looks over strings without checking that they are text.
+    // `IgnoredAny` does not check that strings are UTF-8.
     let Ok(text) = std::str::from_utf8(data) else {
         assert!(matches!(read, Err(PacketError::NotUtf8 { .. })), "{read:?}");
         return;
@@ -54,7 +54,7 @@ fn agrees_with_serde_json(data: &[u8], read: &Result<Packet, PacketError>) {
 fn the_limit_changes_nothing_else(body: &Bytes, read: &Result<Packet, PacketError>) {
     let limited = Packet::read(body, SMALL_BATCH);
     match (&limited, read) {
-        // Reading stops there, so nobody knows whether the rest is JSON.
+        // The parser stops at the limit, so it does not notice that the rest is not JSON.
         (Err(PacketError::BatchTooLong { max }), Err(PacketError::NotJson(_))) => {
             assert_eq!(*max, SMALL_BATCH);
         }
@@ -89,11 +89,11 @@ fn check_entry(entry: &Entry, body: &Bytes) {
     }
 }
 
-/// A number, a string or null, as it stands in the body.
+/// Checks that the id is a number, a string or null of the body.
 fn check_id(id: &RawId, body: &Bytes) {
     let raw = id.as_bytes();
     assert!(body.windows(raw.len()).any(|there| there == raw), "{id:?} is not in the body");
-    // A long one is not copied.
+    // A long id is not copied.
     assert!(raw.len() < 32 || is_within(raw, body), "{id:?} is a copy");
     assert!(
         serde_json::from_slice::<&RawValue>(raw).is_ok_and(|value| value.get().as_bytes() == raw),
@@ -102,14 +102,14 @@ fn check_id(id: &RawId, body: &Bytes) {
     assert!(!matches!(raw[0], b'[' | b'{' | b't' | b'f'), "{id:?}");
 }
 
-/// An array, where it stands in the body, and its elements are what `serde_json` finds in it.
+/// Checks that the params are an array within the body, with the same elements as in `serde_json`.
 fn check_params(params: &Params, body: &Bytes) {
     let raw = params.as_bytes();
     assert!(*params == Params::EMPTY || is_within(raw, body), "{params:?} is a copy");
     let elements: Vec<&RawValue> = serde_json::from_slice(raw).expect("params are an array");
     assert!(params.elements().eq(elements.iter().map(|element| element.get())), "{params:?}");
 
-    // Whatever an operation makes of them, it makes the same of its own form of them.
+    // A query parses to itself from its own canonical params.
     for method in Query::METHODS {
         if let Some(Ok(query)) = Query::read(method, params) {
             assert_eq!(Query::read(method, &query.params()), Some(Ok(query)));
@@ -117,7 +117,7 @@ fn check_params(params: &Params, body: &Bytes) {
     }
 }
 
-/// Answers every entry, with its own params as the result, and reads the replies again.
+/// Answers every entry, with its own params as the result, and checks the bytes of the replies.
 fn replies_carry_the_ids(packet: &Packet) {
     let mut writer = match packet {
         Packet::Single(_) => ReplyWriter::single(),

@@ -1,10 +1,10 @@
-//! What holds for whatever a client may say of its trace.
+//! Properties of the trace context for arbitrary headers from a client.
 
 use holdfast::trace::{TRACEPARENT, TRACESTATE, TraceContext};
 use http::{HeaderMap, HeaderValue};
 
-/// Reads `data` as headers, `traceparent` first and then a `tracestate` a line, and panics if what goes on to a node is not
-/// what the standard allows.
+/// Parses the lines of `data` as headers, the first as `traceparent` and the others as `tracestate`. Panics if the headers
+/// to the node violate the standard.
 pub fn trace(data: &[u8]) {
     let mut headers = HeaderMap::new();
     let mut lines = data.split(|byte| *byte == b'\n').filter_map(|line| HeaderValue::from_bytes(line).ok());
@@ -15,12 +15,12 @@ pub fn trace(data: &[u8]) {
         headers.append(TRACESTATE, state);
     }
     let Some(context) = TraceContext::read(&headers) else { return };
-    is_parent(context.parent().to_str().expect("it is text"));
+    is_parent(context.parent().to_str().expect("the header is text"));
     let came = headers[TRACEPARENT].as_bytes();
     assert_eq!(&context.parent().as_bytes()[2..52], &came[2..52]);
     assert!(!came.starts_with(b"00") || context.parent() == headers[TRACEPARENT]);
     if let Some(state) = context.state() {
-        is_state(state.to_str().expect("it is text"));
+        is_state(state.to_str().expect("the header is text"));
     }
 }
 

@@ -1,5 +1,4 @@
-//! What holds for any bytes that a node may answer with where a block, a transaction or receipts were
-//! asked for.
+//! Properties of verification for arbitrary bytes from a node, as a block, a transaction or receipts.
 
 use bytes::Bytes;
 use holdfast::{
@@ -8,9 +7,9 @@ use holdfast::{
 };
 use serde_json::Value;
 
-/// Checks `data` as every kind of answer, and panics if anything about that is wrong.
+/// Verifies `data` as every kind of answer, and panics if a property does not hold.
 ///
-/// After a zero byte, which is in no JSON, come the receipts of the block before it.
+/// A zero byte, which no JSON contains, separates a block from its receipts.
 pub fn verify(data: &[u8]) {
     let mut parts = data.splitn(2, |byte| *byte == 0);
     let (first, second) = (parts.next().unwrap_or_default(), parts.next());
@@ -78,7 +77,7 @@ fn single_receipt(data: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Receipts of whatever block they name.
+/// Verifies receipts as those of the block that they name.
 fn nameless(data: &[u8]) -> Option<()> {
     let Home { block, number } = Receipts::read(Bytes::copy_from_slice(data)).ok()?.0.home()?;
     let receipts = verify::receipts(data, block, number, None).ok()?;
@@ -86,9 +85,8 @@ fn nameless(data: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// What another reader makes of it, written anew: in another order, without white space or escapes. None,
-/// if it goes too deep for that reader, or has half a character in a string: in members that nobody knows,
-/// either may be.
+/// Returns the JSON rewritten by `serde_json`: in another order, without white space or escapes. `None` if it is
+/// nested too deeply for `serde_json`, or a string contains a lone surrogate: unknown members may have either.
 fn rewritten(data: &[u8]) -> Option<Vec<u8>> {
     let value: Value = serde_json::from_slice(data).ok()?;
     serde_json::to_vec(&value).ok()

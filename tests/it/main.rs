@@ -1,7 +1,7 @@
-//! End-to-end tests in one binary, so that it is linked once.
+//! End-to-end tests in one binary, so that cargo links only once.
 //!
-//! The folders follow `src`; helpers that two files share are in [`support`]. A test reads as three
-//! lines of setting and a claim:
+//! The folders follow `src`; helpers that two files share are in [`support`]. A test consists of three
+//! lines of setup and its assertions:
 //!
 //! ```text
 //! let node = upstream::devchain().blocks(3, 5).run().await;
@@ -9,7 +9,7 @@
 //! let client = client::http(&proxy);
 //! ```
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue should panic at that line")]
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! What people deploy with says what the program understands: commands, variables, keys, routes, ports and times.
+//! Commands, variables, routes, ports and times in the deployment files match the program.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -18,7 +18,7 @@ const COMPOSE: &str = "docker/compose.yaml";
 const DOCS: &str = "docs/deploying.md";
 const ALL: [&str; 5] = [UNIT, POD, IMAGE, COMPOSE, DOCS];
 
-/// A URL that is right, and where nobody is.
+/// A valid URL at which no server listens.
 const NOWHERE: &str = "http://127.0.0.1:1";
 
 fn path(file: &str) -> std::path::PathBuf {
@@ -29,7 +29,7 @@ fn read(file: &str) -> String {
     fs::read_to_string(path(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// What stands behind `key` on the lines that begin with it, with or without a dash.
+/// Returns the text after `key` on the lines that begin with it, with or without a dash.
 fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
     let lines = text.lines().map(|line| line.trim().trim_start_matches("- "));
     lines.filter_map(|line| line.strip_prefix(key)).map(|value| value.trim().trim_matches('"')).collect()
@@ -41,26 +41,26 @@ fn value<'a>(text: &'a str, key: &str) -> &'a str {
     found[0]
 }
 
-/// The number that follows `key`, wherever it stands.
+/// Returns the number that follows the first `key`.
 fn number(text: &str, key: &str) -> u64 {
     let (_, rest) = text.split_once(key).unwrap_or_else(|| panic!("no {key}"));
     let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
     digits.parse().unwrap_or_else(|_| panic!("no number behind {key}"))
 }
 
-/// The words of `["a", "b"]` and of `[a, b]`.
+/// Returns the words of `["a", "b"]` or of `[a, b]`.
 fn words(list: &str) -> Vec<String> {
     let list = list.trim().trim_start_matches('[').trim_end_matches(']');
     list.split(',').map(|word| word.trim().trim_matches('"').to_owned()).collect()
 }
 
-/// The lines of the blocks of shell commands.
+/// Returns the lines of all blocks of shell commands.
 fn shell(markdown: &str) -> Vec<&str> {
     let blocks = markdown.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     blocks.flat_map(str::lines).collect()
 }
 
-/// The arguments that the program gets in a shell command, or in a unit: alone, or as the image of `docker run`.
+/// Returns the arguments of `holdfast` in a command of a shell or unit, run directly or as the image of `docker run`.
 fn arguments(command: &str) -> Option<Vec<String>> {
     let command = command.split(" > ").next().unwrap();
     let mut words = command.split_whitespace().map(str::to_owned);
@@ -72,7 +72,7 @@ fn arguments(command: &str) -> Option<Vec<String>> {
     (is_image || first.rsplit('/').next() == Some("holdfast")).then(|| words.collect())
 }
 
-/// Every command line of the program that one of the files has.
+/// Returns all command lines of `holdfast` in the deployment files.
 fn invocations() -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let unit = read(UNIT);
@@ -88,17 +88,17 @@ fn invocations() -> Vec<Vec<String>> {
     found.push(check[1..].to_vec());
     found.extend(values(&image, "#").into_iter().filter_map(arguments));
     let compose = read(COMPOSE);
-    // But for that of another program.
+    // Except the command of Redis.
     let commands = values(&compose, "command:").into_iter().map(words);
     found.extend(commands.filter(|words| words[0] != "redis-server"));
     found.extend(values(&read(POD), "args:").into_iter().map(words));
     found.extend(shell(&read(DOCS)).into_iter().filter_map(arguments));
-    // Without arguments the image does what its CMD says, which is among them.
+    // Without arguments the image runs its CMD, which is already in the list.
     found.retain(|arguments| !arguments.is_empty());
     found
 }
 
-/// The variables of ours that a text sets, with their values.
+/// Returns the `HOLDFAST_` variables that a text sets, with their values.
 fn variables(text: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut lines = text.lines().peekable();
@@ -132,37 +132,37 @@ async fn is_understood(variables: &[(String, String)]) -> bool {
 }
 
 #[tokio::test]
-async fn their_commands_are_commands() {
+async fn commands_in_deployment_files_are_valid() {
     let invocations = invocations();
     let used: BTreeSet<_> = invocations.iter().map(|arguments| arguments[0].as_str()).collect();
     let all = ["check", "completions", "demo", "health", "serve"];
     assert_eq!(used, BTreeSet::from(all), "{invocations:?}");
     assert!(invocations.len() >= 10, "{invocations:?}");
     for arguments in invocations {
-        // It is read up to there, values included, and nothing is done.
+        // With `--help`, the program parses the arguments before it, including values, and does nothing else.
         let arguments: Vec<_> = arguments.iter().map(String::as_str).chain(["--help"]).collect();
         let ran = output(holdfast(&arguments)).await;
         assert!(ran.status.success(), "{arguments:?}: {}", text(&ran.stderr));
     }
-    // Or else it would show nothing.
+    // Otherwise this test would prove nothing.
     let ran = output(holdfast(&["serve", "--no-such-flag", "--help"])).await;
     assert_eq!(ran.status.code(), Some(64));
 }
 
 #[tokio::test]
-async fn their_variables_are_keys() {
+async fn variables_in_deployment_files_are_keys() {
     let mut seen = BTreeSet::new();
     for file in ALL {
         let mut set = Vec::new();
         for (name, value) in variables(&read(file)) {
-            // Its value is a secret of somebody else's, or a variable.
+            // The files take its value from a secret or a variable.
             let value = if name == "HOLDFAST_UPSTREAM_URL" { NOWHERE.to_owned() } else { value };
             if value.is_empty() {
                 continue;
             }
             let mut alone = vec![(name.clone(), value.clone())];
             if name == "HOLDFAST_CACHE__DISK__SIZE" {
-                // Of nothing it cannot be the size.
+                // A size is valid only with a path.
                 alone.push(("HOLDFAST_CACHE__DISK__PATH".to_owned(), "/var/lib/holdfast".to_owned()));
             }
             assert!(is_understood(&alone).await, "{file}: {name}={value}");
@@ -177,7 +177,7 @@ async fn their_variables_are_keys() {
 }
 
 #[test]
-fn the_variables_of_a_text_are_found() {
+fn variables_of_a_text_are_found() {
     let text = "ENV HOLDFAST_A=0.0.0.0:1 \\\n  HOLDFAST_B__C: '[\"x\"]'\n  HOLDFAST_D: ${D:-512 MiB}\n\
                 - name: HOLDFAST_E\n  value: 127.0.0.1:1\nas `HOLDFAST_F=5s` says";
     let found = variables(text);
@@ -193,14 +193,14 @@ fn the_variables_of_a_text_are_found() {
 }
 
 #[tokio::test]
-async fn their_probes_find_what_they_ask_for() {
+async fn probed_paths_exist() {
     let node = upstream::devchain().run().await;
     let process = process::serve(&node).run().await;
     let pod = read(POD);
     let mut paths: BTreeSet<_> =
         values(&pod, "httpGet: { path: ").into_iter().filter_map(|rest| rest.split(',').next()).collect();
     assert_eq!(paths, BTreeSet::from(["/live", "/ready"]));
-    // What Prometheus takes by default.
+    // Prometheus scrapes `/metrics` by default.
     assert!(!read("docker/prometheus/prometheus.yml").contains("metrics_path"));
     paths.insert("/metrics");
     for path in paths {
@@ -210,7 +210,7 @@ async fn their_probes_find_what_they_ask_for() {
 }
 
 #[tokio::test]
-async fn the_health_check_of_the_image_works_with_its_variables() {
+async fn image_health_check_works_with_its_variables() {
     let node = upstream::devchain().run().await;
     let image = variables(&read(IMAGE));
     let of = |name: &str| {
@@ -222,7 +222,7 @@ async fn the_health_check_of_the_image_works_with_its_variables() {
     assert_eq!(listen, format!("0.0.0.0:{}", defaults.listen.port()));
     assert_eq!(admin, format!("0.0.0.0:{}", defaults.admin.port()));
 
-    // On ports of this test.
+    // On free ports.
     let mut command = holdfast(&["serve", "--upstream", &node.url()]);
     command.env("HOLDFAST_LISTEN", "0.0.0.0:0").env("HOLDFAST_ADMIN", "0.0.0.0:0");
     let program = Program::start(command);
@@ -244,7 +244,7 @@ async fn the_health_check_of_the_image_works_with_its_variables() {
 }
 
 #[test]
-fn their_ports_are_the_ports() {
+fn deployment_files_use_the_default_ports() {
     let defaults = Config::default();
     let (rpc, admin) = (defaults.listen.port(), defaults.admin.port());
     assert_eq!(value(&read(IMAGE), "EXPOSE "), format!("{rpc} {admin}"));
@@ -254,14 +254,14 @@ fn their_ports_are_the_ports() {
     }
     assert!(read(POD).contains(&format!("{{ name: admin, containerPort: {admin} }}")));
     assert!(read("docker/prometheus/prometheus.yml").contains(&format!("[\"holdfast:{admin}\"]")));
-    // To this machine and nobody else.
+    // On loopback only.
     let published = compose.lines().filter(|line| line.trim().starts_with("- \"") && line.contains("PORT"));
     let (mine, others): (Vec<_>, Vec<_>) = published.partition(|line| line.contains("\"127.0.0.1:"));
     assert_eq!((mine.len(), others.len()), (6, 0), "{others:?}");
 }
 
 #[test]
-fn whoever_stops_it_waits_until_it_has_drained() {
+fn stop_timeouts_are_longer_than_draining() {
     let config = Config::default();
     let takes = (config.drain_delay + 2 * config.connections.drain_timeout).as_secs();
     assert!(takes >= 10, "{takes}");
@@ -270,7 +270,7 @@ fn whoever_stops_it_waits_until_it_has_drained() {
     let pod = read(POD);
     let (pod, before) = (number(&pod, "terminationGracePeriodSeconds:"), number(&pod, "sleep: { seconds:"));
     for (what, has) in [(UNIT, unit), (COMPOSE, compose), (POD, pod - before)] {
-        assert!(has > takes, "{what} gives it {has} s, and it may take {takes} s");
+        assert!(has > takes, "{what} allows {has} s, but draining may take {takes} s");
     }
     let docs = read(DOCS);
     for seconds in [unit, compose, pod] {
@@ -279,8 +279,8 @@ fn whoever_stops_it_waits_until_it_has_drained() {
 }
 
 #[tokio::test]
-async fn systemd_finds_nothing_wrong_with_the_unit() {
-    if !tools::at_hand("systemd_finds_nothing_wrong_with_the_unit", "systemd-analyze") {
+async fn systemd_accepts_the_unit() {
+    if !tools::at_hand("systemd_accepts_the_unit", "systemd-analyze") {
         return;
     }
     let unit = read(UNIT).replace("/usr/local/bin/holdfast", env!("CARGO_BIN_EXE_holdfast"));
@@ -288,13 +288,13 @@ async fn systemd_finds_nothing_wrong_with_the_unit() {
     let mut verify = std::process::Command::new("systemd-analyze");
     verify.arg("verify").arg(unit);
     let said = text(&output(verify).await.stderr);
-    // Of other units of this machine it may say what it likes.
+    // Ignores messages about other units of this machine.
     let of_ours: Vec<_> = said.lines().filter(|line| line.contains("holdfast")).collect();
     assert!(of_ours.is_empty(), "{of_ours:#?}");
 }
 
 #[test]
-fn the_pod_has_room_for_what_it_is_allowed_to_keep() {
+fn pod_memory_limit_covers_its_configuration() {
     let pod = read(POD);
     let set = variables(&pod);
     let of =
@@ -305,14 +305,14 @@ fn the_pod_has_room_for_what_it_is_allowed_to_keep() {
 }
 
 #[test]
-fn the_user_of_the_image_is_the_user_of_the_pod() {
+fn image_and_pod_run_as_the_same_user() {
     let (image, pod) = (read(IMAGE), read(POD));
     let user = value(&image, "USER ");
     assert_eq!(user, format!("{}:{}", value(&pod, "runAsUser:"), value(&pod, "runAsGroup:")));
     assert!(image.contains(&format!("--chown={user} ")));
     assert!(read("docker/test").contains(&format!("id -u)\" = {} ]", value(&pod, "runAsUser:"))));
     assert!(!image.contains("# syntax="));
-    // And it can write to where compose has it keep what is final.
+    // The user can write to the disk tier of the compose file.
     let data = variables(&read(COMPOSE)).into_iter().find(|(name, _)| name == "HOLDFAST_CACHE__DISK__PATH");
     let (_, data) = data.unwrap();
     assert!(image.contains(&format!("--chown={user} /build/data {data}\nVOLUME {data}\n")), "{data}");
@@ -320,7 +320,7 @@ fn the_user_of_the_image_is_the_user_of_the_pod() {
 }
 
 #[test]
-fn the_image_is_built_from_what_is_there() {
+fn image_copies_existing_files() {
     let image = read(IMAGE);
     let manifest = read("Cargo.toml");
     let rust = value(&manifest, "rust-version = ").trim_matches('"').to_owned();
@@ -343,7 +343,7 @@ fn the_image_is_built_from_what_is_there() {
 }
 
 #[test]
-fn what_compose_mounts_and_what_the_docs_name_is_there() {
+fn files_named_by_compose_and_docs_exist() {
     let compose = read(COMPOSE);
     let mounted: Vec<_> =
         values(&compose, "./").into_iter().filter_map(|rest| rest.split(':').next()).collect();

@@ -1,5 +1,5 @@
-//! What the pages say is so: links lead somewhere, and what looks like a key, a counter, a variable, a command or a
-//! configuration is one.
+//! The docs match the program: links have targets, and named keys, metrics, variables, commands and configurations are
+//! valid.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,20 +11,20 @@ use holdfast::config::Sources;
 
 use crate::support::program::{file, holdfast, output, text};
 
-/// Variables that are no keys.
+/// Environment variables that are not configuration keys.
 const BESIDE: [&str; 3] = ["CONFIG", "UPSTREAM_URL", "ADMIN_TOKEN"];
 
-/// A URL that is right, and where nobody is.
+/// A valid URL at which no server listens.
 const NOWHERE: &str = "\"http://127.0.0.1:1\"";
 
-/// A page that people read.
+/// A Markdown page.
 struct Page {
     name: String,
     path: PathBuf,
     text: String,
 }
 
-/// What stands between two fences, and behind the first of them.
+/// A code block, with the language after its first fence.
 struct Block<'a> {
     kind: &'a str,
     text: String,
@@ -51,7 +51,7 @@ fn pages() -> Vec<Page> {
 // === impl Page ===
 
 impl Page {
-    /// Its lines that are not in a block of code.
+    /// Returns the lines outside code blocks.
     fn prose(&self) -> Vec<&str> {
         let mut in_block = false;
         let mut lines = Vec::new();
@@ -87,17 +87,17 @@ impl Page {
         blocks.into_iter().filter(|block| block.kind == kind).map(|block| block.text).collect()
     }
 
-    /// What stands between backticks.
+    /// Returns the texts between backticks.
     fn code(&self) -> Vec<&str> {
         let lines = self.prose().into_iter();
         lines.flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
     }
 
-    /// Where its links lead.
+    /// Returns the targets of all links.
     fn links(&self) -> Vec<String> {
         let mut links = Vec::new();
         for line in self.prose() {
-            // What is code is no link; the name of one may be code.
+            // Removes code, which contains no links; the text of a link may be code.
             let plain: String = line.split('`').step_by(2).collect();
             let targets = plain.split("](").skip(1).filter_map(|rest| rest.split(')').next());
             links.extend(targets.map(str::to_owned));
@@ -105,7 +105,7 @@ impl Page {
         links
     }
 
-    /// What its headings are linked by.
+    /// Returns the anchors of all headings.
     fn anchors(&self) -> BTreeSet<String> {
         let mut seen = BTreeMap::new();
         let headings = self.prose().into_iter().filter(|line| line.starts_with('#'));
@@ -119,13 +119,13 @@ impl Page {
     }
 }
 
-/// As GitHub makes it of a heading.
+/// Returns the anchor that GitHub derives from a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// Every key of the documented file, dotted, and every table.
+/// Returns all keys of the documented file, dotted, and all tables.
 fn keys() -> BTreeSet<String> {
     let documented = fs::read_to_string(root().join("config/holdfast.toml")).unwrap();
     let (mut table, mut keys) = (String::new(), BTreeSet::new());
@@ -145,12 +145,12 @@ fn keys() -> BTreeSet<String> {
     keys
 }
 
-/// Could it be one?
+/// Returns whether the text has the form of a key.
 fn is_key(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '_'))
 }
 
-/// All source, as one text.
+/// Appends all source files of a folder.
 fn source(folder: &Path, into: &mut String) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -163,7 +163,7 @@ fn source(folder: &Path, into: &mut String) {
 }
 
 #[test]
-fn every_link_leads_somewhere() {
+fn every_link_has_a_target() {
     let pages = pages();
     let anchors: BTreeMap<_, _> =
         pages.iter().map(|page| (page.path.canonicalize().unwrap(), page.anchors())).collect();
@@ -185,7 +185,7 @@ fn every_link_leads_somewhere() {
 }
 
 #[test]
-fn every_key_that_is_named_is_one() {
+fn every_named_key_exists() {
     let keys = keys();
     let tables: BTreeSet<_> =
         keys.iter().filter_map(|key| key.split_once('.')).map(|(table, _)| table).collect();
@@ -205,7 +205,7 @@ fn every_key_that_is_named_is_one() {
 }
 
 #[test]
-fn every_counter_that_is_named_is_one() {
+fn every_named_metric_exists() {
     let mut all = String::new();
     source(&root().join("src"), &mut all);
     let mut seen = BTreeSet::new();
@@ -222,7 +222,7 @@ fn every_counter_that_is_named_is_one() {
 }
 
 #[test]
-fn every_variable_that_is_named_is_one() {
+fn every_named_variable_exists() {
     let keys = keys();
     let mut seen = BTreeSet::new();
     for page in pages() {
@@ -241,12 +241,12 @@ fn every_variable_that_is_named_is_one() {
 }
 
 #[test]
-fn every_configuration_that_is_shown_is_one() {
+fn every_shown_configuration_loads() {
     let mut seen = 0;
     for page in pages() {
         for block in page.blocks("toml") {
             if cfg!(not(feature = "otlp")) && block.contains("otlp = ") {
-                // Refused by a build that cannot do it, as it should be.
+                // A build without the feature refuses this key.
                 continue;
             }
             let toml = without_secrets(&block);
@@ -260,7 +260,7 @@ fn every_configuration_that_is_shown_is_one() {
     assert!(seen >= 9, "{seen}");
 }
 
-/// The same, with values where secrets are named.
+/// Replaces references to secrets by values.
 fn without_secrets(toml: &str) -> String {
     let mut text = toml.to_owned();
     for begin in ["{ env = ", "{ file = "] {
@@ -273,7 +273,7 @@ fn without_secrets(toml: &str) -> String {
 }
 
 #[tokio::test]
-async fn every_command_that_is_shown_is_one() {
+async fn every_shown_command_is_valid() {
     let mut used = BTreeSet::new();
     for page in pages() {
         for block in page.blocks("sh") {
@@ -283,7 +283,7 @@ async fn every_command_that_is_shown_is_one() {
                 if words.next() != Some("holdfast") {
                     continue;
                 }
-                // It is read up to there, values included, and nothing is done.
+                // With `--help`, the program parses the arguments before it, including values, and does nothing else.
                 let arguments: Vec<_> = words.chain(["--help"]).collect();
                 let ran = output(holdfast(&arguments)).await;
                 assert!(ran.status.success(), "{}: {line}: {}", page.name, text(&ran.stderr));

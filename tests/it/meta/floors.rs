@@ -2,7 +2,7 @@
 //!
 //! A module draws its floors like `lib.rs`: under the heading `# Floors` of its documentation, in a block of
 //! text, one line for each file or subfolder, the topmost first. `mod` lines, `pub use` and `#[cfg(test)]` code
-//! are no imports, and a re-exported name counts for the file that defines it.
+//! do not count as imports, and importing a re-exported name imports the file that defines it.
 
 mod code;
 mod graph;
@@ -16,7 +16,7 @@ fn source() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))
 }
 
-/// Floors from the bottom up, as the doc of `lib.rs` draws them.
+/// Returns the floors in the doc of `lib.rs`, numbered from the bottom up.
 fn floors() -> BTreeMap<String, usize> {
     let lib = fs::read_to_string(source().join("lib.rs")).unwrap();
     drawing(&lib).into_iter().rev().zip(0..).collect()
@@ -35,7 +35,7 @@ fn files(folder: &Path) -> Vec<std::path::PathBuf> {
     found
 }
 
-/// The modules that a file names through `crate::`, in `use` trees and in paths.
+/// Returns the modules that a file names through `crate::`, in `use` trees and in paths.
 fn imports(text: &str) -> Vec<String> {
     let code: String =
         text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join(" ");
@@ -51,7 +51,7 @@ fn imports(text: &str) -> Vec<String> {
     names
 }
 
-/// The names that begin the branches of a `use` tree: depth 0 up to its closing brace.
+/// Returns the first name of each branch of a `use` tree, up to its closing brace.
 fn top_level(tree: &str) -> Vec<String> {
     let mut names = Vec::new();
     let (mut depth, mut fresh) = (0, true);
@@ -103,7 +103,7 @@ fn modules_import_from_below() {
 }
 
 #[test]
-fn the_reader_sees_what_is_imported() {
+fn imports_are_found_in_use_trees_and_paths() {
     let text =
         "use crate::{\n  jsonrpc::{Answer, Call},\n eth::X, // crate::cli\n};\nfn f() -> crate::http::Y {}";
     assert_eq!(imports(text), ["jsonrpc", "eth", "http"]);
@@ -124,12 +124,12 @@ fn files_import_in_no_cycle() {
     assert!(cycles.is_empty(), "{} import cycles:\n{}", cycles.len(), cycles.join("\n"));
 }
 
-/// A tree of files in memory.
+/// Returns a tree of these files.
 fn tree(files: &[(&str, &str)]) -> Tree {
     Tree::new(files.iter().map(|(file, text)| ((*file).to_owned(), (*text).to_owned())))
 }
 
-/// Imports of a file, as the file that each leads to and the path that names it.
+/// Returns the imports of a file: the imported file and the path that names it.
 fn imports_of(tree: &Tree, module: &str) -> Vec<(String, String)> {
     let imports = tree.imports().into_iter().filter(|import| import.from == module);
     imports.map(|import| (import.to, import.path)).collect()
@@ -154,7 +154,7 @@ fn cycle_through_a_reexport_is_found() {
 }
 
 #[test]
-fn cycle_through_test_code_is_none() {
+fn cycle_through_test_code_is_ignored() {
     let tree = tree(&[
         ("a.rs", "mod one;\nmod two;\n#[cfg(test)]\nmod tests;\n#[cfg(test)]\nmod fixture;"),
         ("a/one.rs", "use super::two::Two;\npub struct One;"),

@@ -1,7 +1,7 @@
-//! The bodies of the fuzz targets, as properties: on every run, without a fuzzer.
+//! The bodies of the fuzz targets as properties, which run without a fuzzer.
 //!
-//! Bytes at random rarely get past the first bracket; tokens at random rarely make a request; a good
-//! packet with something wrong in it finds what is in between.
+//! Random bytes rarely get past the first bracket, and random tokens rarely form a request. Valid packets with
+//! a few mutations reach the code in between.
 
 use std::sync::LazyLock;
 
@@ -26,7 +26,7 @@ mod trace;
 #[path = "../../../fuzz/bodies/verify.rs"]
 mod verify;
 
-/// What requests and answers are made of, whole and broken.
+/// Valid and broken tokens of requests and answers.
 const TOKENS: &[&str] = &[
     "{",
     "}",
@@ -90,12 +90,12 @@ const ENTRIES: &[&str] = &[
     r#"7"#,
 ];
 
-/// Tokens in a row, in an order that means nothing.
+/// Random sequences of tokens.
 fn token_soup() -> impl Strategy<Value = String> {
     vec(select(TOKENS), 0..24).prop_map(|tokens| tokens.concat())
 }
 
-/// One entry, or a batch of a few.
+/// One valid entry, or a batch of a few.
 fn good_packet() -> impl Strategy<Value = String> {
     prop_oneof![
         select(ENTRIES).prop_map(ToOwned::to_owned),
@@ -103,7 +103,7 @@ fn good_packet() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Something that goes wrong with bytes on their way.
+/// A transmission error.
 #[derive(Clone, Debug)]
 enum Mutation {
     Cut(Index),
@@ -148,7 +148,7 @@ fn mutated_packet() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// What a client says of its trace, with bytes gone wrong.
+/// Trace headers with mutated bytes.
 fn damaged_trace() -> impl Strategy<Value = Vec<u8>> {
     let version = select(vec!["00", "01", "cc", "ff"]);
     let states =
@@ -161,7 +161,7 @@ fn damaged_trace() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// A true block and its receipts.
+/// A valid block and its receipts.
 struct Content {
     block: Value,
     receipts: Value,
@@ -176,7 +176,7 @@ static CONTENT: LazyLock<Content> = LazyLock::new(|| {
     Content { block, receipts, places }
 });
 
-/// Values that stand where others are expected.
+/// Unexpected values.
 fn odd_value() -> impl Strategy<Value = Value> {
     prop_oneof![
         select(vec![
@@ -211,14 +211,14 @@ fn odd_value() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// The content, with one or two values replaced by something else.
+/// The content, with up to two values replaced.
 fn odd_content() -> impl Strategy<Value = Vec<u8>> {
     vec((any::<Index>(), odd_value()), 0..3).prop_map(|replaced| {
         let (mut block, mut receipts) = (CONTENT.block.clone(), CONTENT.receipts.clone());
         for (place, value) in replaced {
             let path = &CONTENT.places[place.index(CONTENT.places.len())];
             for whole in [&mut block, &mut receipts] {
-                // The path may be one of the other's, or lead through what has been replaced.
+                // The path may belong to the other value, or lead through a replaced one.
                 if let Some(found) = path.iter().try_fold(whole, |whole, step| inside(whole, step)) {
                     *found = value.clone();
                 }
@@ -228,7 +228,7 @@ fn odd_content() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// The content, or a part of it, with bytes gone wrong.
+/// The content, or a part of it, with mutated bytes.
 fn damaged_content() -> impl Strategy<Value = Vec<u8>> {
     let part = select(vec!["", "/transactions/0", "/transactions/9"]);
     (part, vec(Mutation::any(), 0..3)).prop_map(|(part, mutations)| {
@@ -243,12 +243,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn any_value_in_true_content(bytes in odd_content()) {
+    fn verifier_handles_any_value_in_valid_content(bytes in odd_content()) {
         verify::verify(&bytes);
     }
 
     #[test]
-    fn any_fault_in_true_content(bytes in damaged_content()) {
+    fn verifier_handles_damaged_content(bytes in damaged_content()) {
         verify::verify(&bytes);
     }
 }
@@ -257,7 +257,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn any_bytes(bytes in vec(any::<u8>(), 0..64)) {
+    fn parsers_handle_any_bytes(bytes in vec(any::<u8>(), 0..64)) {
         packet::packet(&bytes);
         answer::answer(&bytes);
         verify::verify(&bytes);
@@ -265,19 +265,19 @@ proptest! {
     }
 
     #[test]
-    fn any_fault_in_a_good_trace(bytes in damaged_trace()) {
+    fn trace_parser_handles_damaged_headers(bytes in damaged_trace()) {
         trace::trace(&bytes);
     }
 
     #[test]
-    fn any_tokens(text in token_soup()) {
+    fn parsers_handle_any_tokens(text in token_soup()) {
         packet::packet(text.as_bytes());
         answer::answer(text.as_bytes());
         verify::verify(text.as_bytes());
     }
 
     #[test]
-    fn any_fault_in_a_good_packet(bytes in mutated_packet()) {
+    fn parsers_handle_damaged_packets(bytes in mutated_packet()) {
         packet::packet(&bytes);
         answer::answer(&bytes);
         verify::verify(&bytes);
@@ -285,7 +285,7 @@ proptest! {
 }
 
 #[test]
-fn deep_and_wide_ones() {
+fn parsers_handle_deep_and_wide_json() {
     let deep = 100_000;
     for (open, close) in [("[", "]"), (r#"{"":"#, "}"), (r#"{"params":["#, "]}")] {
         let inner = if close == "}" { "1" } else { "" };
@@ -301,7 +301,7 @@ fn deep_and_wide_ones() {
 }
 
 #[test]
-fn deep_and_wide_content() {
+fn verifier_handles_deep_and_wide_content() {
     let deep = "[".repeat(20_000) + &"]".repeat(20_000);
     let names: String = (0..20_000).map(|name| format!("\"{name}\":0,")).collect();
     let (block, receipts) = (CONTENT.block.to_string(), CONTENT.receipts.to_string());

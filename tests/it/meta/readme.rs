@@ -1,4 +1,4 @@
-//! Every command in the README is run by a test or by `tests/run`.
+//! Tests that run the commands in the README, except those that `tests/run` runs.
 
 use std::{fs, path::Path};
 
@@ -20,7 +20,7 @@ fn commands() -> Vec<String> {
     blocks.flat_map(str::lines).map(str::to_owned).collect()
 }
 
-/// A `holdfast` command of the README with the node and the ports of this test.
+/// Runs a `holdfast` command of the README with the node and the ports of this test.
 async fn run(command: &str, node: &upstream::Node) {
     let mut words = command.split_whitespace().peekable();
     let environment = words.next_if(|word| word.contains('=')).and_then(|pair| pair.split_once('='));
@@ -33,7 +33,7 @@ async fn run(command: &str, node: &upstream::Node) {
     if arguments.contains(&"--config") {
         arguments.extend(["--upstream", &url]);
     }
-    // What asks a running instance, of a chain that is not as high as Ethereum's.
+    // These commands need a running proxy.
     let running = match arguments[0] {
         "inspect" | "warm" => Some(proxy::new().upstream(node).run().await),
         _ => None,
@@ -59,28 +59,28 @@ async fn run(command: &str, node: &upstream::Node) {
 }
 
 #[tokio::test]
-async fn the_commands_of_the_readme_work() {
+async fn readme_commands_work() {
     let node = upstream::devchain().blocks(3, 2).run().await;
     let in_tests_run = read("tests/run") + &read("tests/demo");
     let commands = commands();
     assert!(commands.len() >= 7, "{commands:?}");
     for command in commands {
         match command.as_str() {
-            // What runs this very test.
+            // The script that runs this test.
             "tests/run" => {}
             "cargo run --release -- demo" => {
                 assert!(in_tests_run.contains("cargo run --quiet --release --locked -- demo"));
             }
             "cargo install --path ." => assert!(in_tests_run.contains("cargo install --quiet --path .")),
             curl if curl.starts_with("curl ") => {
-                let Some(_) = tools::curl("the_commands_of_the_readme_work") else { continue };
+                let Some(_) = tools::curl("readme_commands_work") else { continue };
                 let proxy = proxy::new().upstream(&node).run().await;
                 let mut shell = std::process::Command::new("sh");
                 shell.arg("-c").arg(curl.replace("http://127.0.0.1:8555", &proxy.url()));
                 let answer: serde_json::Value = serde_json::from_slice(&output(shell).await.stdout).unwrap();
                 assert_eq!(answer["result"]["number"], "0x3", "{curl}");
             }
-            // Long, and of no use on a busy machine; but they are there.
+            // Benchmarks take long and measure nothing on a busy machine: only checks that they exist.
             bench if bench.contains("bench") => {
                 let words: Vec<_> = bench.split_whitespace().collect();
                 let there = match words[..] {
@@ -97,10 +97,10 @@ async fn the_commands_of_the_readme_work() {
     }
 }
 
-/// The table names it in a cell, not in a block of its own.
+/// The command is in a table cell of the README, not in a code block.
 #[tokio::test]
-async fn the_cast_line_of_the_readme_works() {
-    let Some(cast) = tools::cast("the_cast_line_of_the_readme_works") else { return };
+async fn readme_cast_command_works() {
+    let Some(cast) = tools::cast("readme_cast_command_works") else { return };
     let readme = read("README.md");
     let line = readme.split('`').find(|code| code.starts_with("cast ")).expect("the README names cast");
     let node = upstream::devchain().blocks(3, 2).run().await;
@@ -115,7 +115,7 @@ async fn the_cast_line_of_the_readme_works() {
 }
 
 #[tokio::test]
-async fn the_codes_that_are_documented_are_the_codes() {
+async fn all_error_codes_are_documented() {
     let page = read("docs/configuration.md");
     for code in holdfast::jsonrpc::Code::ALL {
         assert!(page.contains(&format!("| {} |", code.number())), "{code:?}");

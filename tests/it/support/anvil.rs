@@ -1,4 +1,4 @@
-//! A real node.
+//! anvil as a real node.
 
 use std::{path::PathBuf, process::Command};
 

@@ -1,4 +1,4 @@
-//! Certificates for servers, and for the program itself.
+//! Certificates for test servers and for the proxy.
 
 use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc};
 
@@ -15,19 +15,19 @@ use tokio_rustls::{
 
 use super::{client::Raw, program::file};
 
-/// Whom clients are told to trust.
+/// A certificate authority that the clients trust.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     file: PathBuf,
 }
 
-/// A certificate for loopback and its key, in files that are gone after the test run.
+/// A certificate for loopback and its key, in temporary files.
 pub struct Pair {
     pub cert: PathBuf,
     pub key: PathBuf,
 }
 
-/// A secure connection on which anything can be written.
+/// A TLS connection with raw reads and writes.
 pub type Secure = Raw<client::TlsStream<TcpStream>>;
 
 // === impl Authority ===
@@ -41,7 +41,7 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), file }
     }
 
-    /// Where its own certificate is.
+    /// Returns the path of the authority's own certificate.
     pub fn file(&self) -> &str {
         self.file.to_str().unwrap()
     }
@@ -60,13 +60,13 @@ impl Authority {
         TlsAcceptor::from(Arc::new(config))
     }
 
-    /// A pair for loopback; no two are the same.
+    /// Issues a new pair for loopback.
     pub fn pair(&self) -> Pair {
         let (cert, key) = self.issue();
         Pair { cert: file("cert.pem", &cert), key: file("key.pem", &key) }
     }
 
-    /// Writes another pair into the files of this one.
+    /// Replaces the content of the files with a new pair.
     pub fn renew(&self, pair: &Pair) {
         let (cert, key) = self.issue();
         fs::write(&pair.cert, cert).unwrap();
@@ -79,12 +79,12 @@ impl Authority {
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
     }
 
-    /// Its certificate, for a client of HTTP.
+    /// Returns the authority's own certificate for an HTTP client.
     pub fn certificate(&self) -> reqwest::Certificate {
         reqwest::Certificate::from_pem(&fs::read(&self.file).unwrap()).unwrap()
     }
 
-    /// Connects as somebody who trusts it, and offers these protocols.
+    /// Connects as a client that trusts this authority and offers these protocols.
     pub async fn connect(&self, address: SocketAddr, protocols: &[&str]) -> std::io::Result<Secure> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(&self.file).unwrap()).unwrap();
@@ -103,7 +103,7 @@ impl Authority {
 // === impl Secure ===
 
 impl Secure {
-    /// What the other side showed.
+    /// Returns the certificate of the server.
     pub fn certificate(&self) -> Vec<u8> {
         self.0.get_ref().1.peer_certificates().unwrap()[0].to_vec()
     }
@@ -112,7 +112,7 @@ impl Secure {
 // === impl Pair ===
 
 impl Pair {
-    /// The certificate in its file.
+    /// Returns the certificate in the file.
     pub fn certificate(&self) -> Vec<u8> {
         CertificateDer::from_pem_file(&self.cert).unwrap().to_vec()
     }

@@ -1,4 +1,4 @@
-//! Clients of the proxy, well-behaved and not.
+//! Well-behaved and misbehaving clients of the proxy.
 
 use std::{
     io,
@@ -20,17 +20,17 @@ use tokio::{
 
 use super::{authority::Authority, proxy::Proxy};
 
-/// How long anything may take before a test gives up on it.
+/// Timeout of every client operation.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Sends calls over HTTP.
+/// A client that sends calls over HTTP.
 #[derive(Clone)]
 pub struct Client {
     http: reqwest::Client,
     url: String,
 }
 
-/// A whole response.
+/// A complete response.
 #[derive(Clone, Debug)]
 pub struct Response {
     pub status: StatusCode,
@@ -38,7 +38,7 @@ pub struct Response {
     pub body: Bytes,
 }
 
-/// A connection on which anything can be written.
+/// A connection with raw reads and writes.
 pub struct Raw<S = TcpStream>(pub S);
 
 pub fn http(proxy: &Proxy) -> Client {
@@ -49,7 +49,7 @@ pub fn at(url: &str) -> Client {
     Client { http: plain_client(|builder| builder), url: url.to_owned() }
 }
 
-/// Speaks HTTP/2 without being asked to (h2c with prior knowledge).
+/// Returns a client that speaks HTTP/2 without an upgrade (h2c with prior knowledge).
 pub fn http2(proxy: &Proxy) -> Client {
     http2_at(&proxy.url())
 }
@@ -58,18 +58,18 @@ pub fn http2_at(url: &str) -> Client {
     Client { http: plain_client(reqwest::ClientBuilder::http2_prior_knowledge), url: url.to_owned() }
 }
 
-/// Comes from this address of ours.
+/// Returns a client that connects from this local address.
 pub fn from(address: IpAddr, url: &str) -> Client {
     Client { http: plain_client(|builder| builder.local_address(address)), url: url.to_owned() }
 }
 
-/// Speaks TLS with whom this authority vouches for, and HTTP/2 where it is offered.
+/// Returns a TLS client that trusts this authority and speaks HTTP/2 if the server offers it.
 pub fn https(address: SocketAddr, authority: &Authority) -> Client {
     let http = plain_client(|builder| builder.tls_certs_only([authority.certificate()]));
     Client { http, url: format!("https://{address}") }
 }
 
-/// The same, with HTTP/1.1.
+/// As [`https`], but with HTTP/1.1 only.
 pub fn https1(address: SocketAddr, authority: &Authority) -> Client {
     let http = plain_client(|builder| builder.http1_only().tls_certs_only([authority.certificate()]));
     Client { http, url: format!("https://{address}") }
@@ -77,7 +77,7 @@ pub fn https1(address: SocketAddr, authority: &Authority) -> Client {
 
 #[expect(clippy::disallowed_methods, reason = "a client for tests, with a time-out")]
 fn plain_client(change: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder) -> reqwest::Client {
-    // Without TLS nothing uses it, but the client wants a provider all the same.
+    // reqwest needs a crypto provider even for plain HTTP.
     let _ = rustls::crypto::ring::default_provider().install_default();
     change(reqwest::Client::builder().timeout(PATIENCE).no_proxy()).build().unwrap()
 }
@@ -89,7 +89,7 @@ impl Client {
         Response::of(self.http.get(url)).await
     }
 
-    /// A POST that the caller completes.
+    /// Returns a POST request that the caller completes.
     pub fn post(&self) -> RequestBuilder {
         self.http.post(&self.url)
     }
@@ -98,7 +98,7 @@ impl Client {
         self.http.request(method, &self.url)
     }
 
-    /// Sends a body as it is.
+    /// Sends a body unchanged.
     pub async fn send(&self, body: impl Into<reqwest::Body>) -> Response {
         Response::of(self.post().header("content-type", "application/json").body(body)).await
     }
@@ -107,7 +107,7 @@ impl Client {
         self.send(json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string()).await
     }
 
-    /// The text of the result, or of the error object.
+    /// Calls a method and returns the text of the result, or of the error object.
     pub async fn ask(&self, method: &str, params: Value) -> Result<String, String> {
         self.call(method, params).await.outcome()
     }
@@ -134,7 +134,7 @@ impl Response {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
-    /// The raw text of `result` or of `error`, exactly as it stands in the body.
+    /// Returns the raw text of `result` or of `error`, exactly as in the body.
     pub fn outcome(&self) -> Result<String, String> {
         let answers = holdfast::jsonrpc::read_answers(&self.body).unwrap();
         let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
@@ -144,7 +144,7 @@ impl Response {
         }
     }
 
-    /// The code of the error object.
+    /// Returns the code of the error object.
     pub fn code(&self) -> Option<i64> {
         self.json()["error"]["code"].as_i64()
     }
@@ -173,12 +173,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
         self.response().await
     }
 
-    /// One whole response, and not a byte of the next.
+    /// Reads one complete response and no byte of the next.
     pub async fn response(&mut self) -> Response {
         time::timeout(PATIENCE, self.read_response())
             .await
-            .expect("an answer comes")
-            .expect("the connection lasts until the answer is whole")
+            .expect("an answer arrives")
+            .expect("the connection stays open until the answer is complete")
     }
 
     async fn read_response(&mut self) -> io::Result<Response> {
@@ -199,22 +199,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
         Ok(Response { status, headers, body: body.into() })
     }
 
-    /// Everything until the other side closes.
+    /// Reads until the other side closes.
     pub async fn read_to_end(&mut self) -> String {
         let mut read = Vec::new();
-        // Closing with unread bytes resets the connection: what came before counts.
+        // Closing with unread bytes resets the connection: the bytes before the reset are enough.
         let _ = time::timeout(PATIENCE, self.0.read_to_end(&mut read)).await.expect("the other side closes");
         String::from_utf8_lossy(&read).into_owned()
     }
 
-    /// Until `text` has come `times` times.
+    /// Reads until `text` has arrived `times` times.
     pub async fn read_until(&mut self, text: &str, times: usize) -> String {
         let mut read = Vec::new();
         let enough = |read: &[u8]| String::from_utf8_lossy(read).matches(text).count() >= times;
         while !enough(&read) {
             let mut piece = vec![0; 65536];
             let count =
-                time::timeout(PATIENCE, self.0.read(&mut piece)).await.expect("an answer comes").unwrap();
+                time::timeout(PATIENCE, self.0.read(&mut piece)).await.expect("an answer arrives").unwrap();
             assert!(count > 0, "closed after {:?}", String::from_utf8_lossy(&read));
             read.extend_from_slice(&piece[..count]);
         }
@@ -222,25 +222,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
     }
 }
 
-/// An HTTP/1.1 request with this body.
+/// Returns an HTTP/1.1 request with this body.
 pub fn post(body: &str) -> String {
     format!("{}{body}", post_head(body.len()))
 }
 
-/// The head of an HTTP/1.1 request for a body of this length.
+/// Returns the head of an HTTP/1.1 request for a body of this length.
 pub fn post_head(length: usize) -> String {
     format!(
         "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
     )
 }
 
-/// The text of a call without params.
+/// Returns the text of a call without params.
 pub fn call(method: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":[]}}"#)
 }
 
-/// One sample of what `/metrics` of an admin listener says: `name` or `name{label="value"}`. What has
-/// not been counted yet is 0.
+/// Returns a sample, `name` or `name{label="value"}`, from `/metrics` of an admin listener, or 0 if it does not exist
+/// yet.
 pub async fn metric(admin_url: &str, sample: &str) -> u64 {
     let text = at(admin_url).get(&format!("{admin_url}/metrics")).await;
     let line = text.text().lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));

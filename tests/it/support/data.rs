@@ -1,4 +1,5 @@
-//! Real blocks and receipts, as nodes served them: beside the repository, left out visibly where absent.
+//! Real blocks and receipts, as nodes served them, from a folder beside the repository. Without it, tests print that they
+//! are left out.
 
 use std::{
     fs,
@@ -9,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use serde_json::Value;
 
-/// A real block, and its receipts where they are there too.
+/// A real block, with its receipts if the folder has them.
 pub struct Real {
     pub name: String,
     pub block: Bytes,
@@ -20,14 +21,14 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data")
 }
 
-/// Says on the standard error that a test has no data.
+/// Prints on standard error that a test has no data.
 pub fn left_out(test: &str, path: &Path) {
-    let message = format!("LEFT OUT: {test}: {} is not there\n", path.display());
-    // Not by a macro: what those print is kept from everybody's eyes if the test passes, as it will.
+    let message = format!("LEFT OUT: {test}: {} does not exist\n", path.display());
+    // Not `eprintln!`, whose output the test harness hides if the test passes.
     let _ = io::stderr().write_all(message.as_bytes());
 }
 
-/// Blocks and receipts recorded from geth; none, said on the standard error, if the file is absent.
+/// Returns blocks and receipts recorded from geth, or none, with a message on standard error, if the file is absent.
 pub fn raw(test: &str) -> Vec<Real> {
     let path = folder().join("raw/geth-dev.json");
     let Ok(recorded) = fs::read(&path) else {
@@ -46,7 +47,7 @@ pub fn raw(test: &str) -> Vec<Real> {
         .collect()
 }
 
-/// All of them, in order; none, said on the standard error, if there is no such folder.
+/// Returns all blocks in order, or none, with a message on standard error, if the folder does not exist.
 pub fn real(test: &str) -> Vec<Real> {
     let Ok(files) = fs::read_dir(folder()) else {
         left_out(test, &folder());

@@ -1,4 +1,4 @@
-//! The whole program without a socket: request bytes in, response bytes out, time under control.
+//! The whole proxy without sockets: request bytes in, response bytes out, with controllable time.
 
 use std::{
     convert::Infallible,
@@ -30,19 +30,19 @@ use tower::util::BoxCloneSyncService;
 
 pub type Body = http_body_util::combinators::UnsyncBoxBody<Portion, Infallible>;
 
-/// A client and, right behind it, the program and its node. Cheap to clone.
+/// A client together with the proxy and its node. Cheap to clone.
 #[derive(Clone)]
 pub struct InMemory {
     app: InProcess,
     path: String,
     accepts: Accepts,
-    /// How the nodes are doing.
+    /// The upstream, for its status.
     pub upstream: Upstream,
-    /// What is behind memory.
+    /// The tiers behind the memory cache.
     pub tiers: Tiers,
 }
 
-/// What is said in `accept-encoding`.
+/// Value of `accept-encoding`.
 #[derive(Clone)]
 enum Accepts {
     Unsaid,
@@ -51,38 +51,38 @@ enum Accepts {
     Mostly(Arc<AtomicUsize>),
 }
 
-/// A configuration whose upstream is declared to be one node.
+/// Returns a configuration with one endpoint that is `consistent`.
 pub fn consistent() -> Config {
     let mut config = Config::default();
     config.upstream.endpoints = vec![EndpointConfig { consistent: true, ..EndpointConfig::at("") }];
     config
 }
 
-/// Runs in a task of its own what a started program runs in the background.
+/// Starts a proxy in front of this chain, with its background tasks.
 pub fn program(chain: &DevChain, config: &Config) -> InMemory {
     program_over(&[chain], config)
 }
 
-/// The wall's clock as the test's own goes: where that is paused, the real one would seem to jump.
+/// Returns the wall-clock time derived from tokio's clock: while that is paused, the real clock would seem to jump.
 fn wall() -> SystemTime {
     static BEGUN: LazyLock<(Instant, SystemTime)> = LazyLock::new(|| (Instant::now(), SystemTime::now()));
     let ((begun, wall), now) = (*BEGUN, Instant::now());
-    // Each test has a clock of its own, which may be behind.
+    // Each test has its own clock, which may be behind.
     wall + now.saturating_duration_since(begun) - begun.saturating_duration_since(now)
 }
 
-/// A node as an endpoint.
+/// Returns an endpoint for a chain.
 pub fn endpoint(chain: &DevChain, name: &str, config: EndpointConfig) -> EndpointParts {
     let transport = BoxCloneSyncService::new(InProcessTransport::new(chain.clone()));
     EndpointParts { name: name.into(), address: Some(address(name)), transport, config }
 }
 
-/// What a node of this name would be reached with.
+/// Returns the address of a node of this name.
 pub fn address(name: &str) -> EndpointAddress {
     EndpointAddress::resolve(&EndpointConfig::at(format!("http://{}.test", name.replace(' ', "-")))).unwrap()
 }
 
-/// The same in front of several nodes, which are configured in the same order.
+/// As [`program`], in front of several nodes in the order of the configured endpoints.
 pub fn program_over(chains: &[&DevChain], config: &Config) -> InMemory {
     let endpoints = chains.iter().zip(0..).map(|(chain, at)| {
         let config = config.upstream.endpoints.get(at).cloned();
@@ -91,12 +91,12 @@ pub fn program_over(chains: &[&DevChain], config: &Config) -> InMemory {
     program_of(endpoints.collect(), config)
 }
 
-/// The same in front of these endpoints, however they are reached.
+/// As [`program`], in front of these endpoints.
 pub fn program_of(endpoints: Vec<EndpointParts>, config: &Config) -> InMemory {
     program_with(endpoints, config, |_| Tiers::default())
 }
 
-/// The same with this verifier.
+/// As [`program`], with this verifier.
 pub fn program_verified_by(
     chain: &DevChain,
     config: &Config,
@@ -106,7 +106,7 @@ pub fn program_verified_by(
     assemble(endpoints, config, |_| Tiers::default(), verifier)
 }
 
-/// The same over what outlives memory.
+/// As [`program_of`], with tiers.
 pub fn program_with(
     endpoints: Vec<EndpointParts>,
     config: &Config,
@@ -121,7 +121,7 @@ fn assemble(
     tiers: impl FnOnce(TierMetrics) -> Tiers,
     verifier: impl FnOnce(verify::Metrics) -> Verifier,
 ) -> InMemory {
-    // Without a prefix: tests name metrics as the code does.
+    // Without the prefix `holdfast_`: tests name metrics as the code does.
     let mut registry = Registry::default();
     let tiers = tiers(TierMetrics::register(&mut registry));
     let verifier = verifier(verify::Metrics::register(&mut registry));
@@ -143,17 +143,17 @@ impl InMemory {
         Self { app, path: "/".to_owned(), accepts: Accepts::Unsaid, upstream, tiers }
     }
 
-    /// Comes with this key.
+    /// Sends this key with each request.
     pub fn with_key(self, key: &str) -> Self {
         Self { path: format!("/k/{key}"), ..self }
     }
 
-    /// Says so with each request. What comes as gzip is decoded.
+    /// Sends these encodings as `accept-encoding` with each request. Gzip-compressed answers are decoded.
     pub fn accepting(self, encodings: &'static str) -> Self {
         Self { accepts: Accepts::Always(encodings), ..self }
     }
 
-    /// Takes gzip now and then, more often than not.
+    /// Accepts gzip in three of four requests.
     pub fn accepting_gzip_mostly(self) -> Self {
         Self { accepts: Accepts::Mostly(Arc::default()), ..self }
     }
@@ -189,7 +189,7 @@ impl InMemory {
         let mut body = body.collect().await.unwrap().to_bytes();
         assert_eq!(announced, Some(body.len() as u64));
         if parts.headers.contains_key("content-encoding") {
-            assert!(accepted.is_some_and(|accepted| accepted.contains("gzip")), "nobody asked for it");
+            assert!(accepted.is_some_and(|accepted| accepted.contains("gzip")), "gzip was not accepted");
             let mut plain = Vec::new();
             GzDecoder::new(&body[..]).read_to_end(&mut plain).unwrap();
             body = plain.into();
@@ -197,7 +197,7 @@ impl InMemory {
         ::http::Response::from_parts(parts, body)
     }
 
-    /// Sends a body, and returns the answer as it comes.
+    /// Sends a body, and returns the answer without decoding it.
     pub async fn respond_raw(
         &self,
         body: impl Into<Bytes>,
@@ -211,7 +211,7 @@ impl InMemory {
         self.app.request(request).await
     }
 
-    /// What the answer's `cache-status` says, and its result.
+    /// Calls a method and returns `cache-status` and the result.
     pub async fn cached(&self, method: &str, params: Value) -> (String, Value) {
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         let response = self.respond(call.to_string()).await;
@@ -226,21 +226,21 @@ impl InMemory {
         (status, serde_json::from_slice(&body).unwrap())
     }
 
-    /// The result of a call that succeeds.
+    /// Calls a method that must succeed, and returns the result.
     pub async fn ask(&self, method: &str, params: Value) -> Value {
         let (_, mut reply) = self.call(method, params.clone()).await;
         assert!(reply.get("error").is_none(), "{method} {params}: {reply}");
         reply["result"].take()
     }
 
-    /// The `cache-status` of a call's response.
+    /// Calls a method and returns `cache-status`.
     pub async fn cache_status(&self, method: &str, params: Value) -> String {
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         let response = self.respond(call.to_string()).await;
         response.headers()["cache-status"].to_str().unwrap().to_owned()
     }
 
-    /// The results of a batch whose calls all succeed, in order.
+    /// Sends a batch whose calls must all succeed, and returns the results in order.
     pub async fn batch(&self, calls: &[(&str, Value)]) -> Vec<Value> {
         let calls: Vec<_> = calls
             .iter()
@@ -256,14 +256,14 @@ impl InMemory {
         replies.into_iter().map(result).collect()
     }
 
-    /// All of the proxy's own samples.
+    /// Returns all metrics of the proxy.
     pub fn metrics(&self) -> String {
         let mut text = String::new();
         encode(&mut text, self.app.registry()).unwrap();
         text
     }
 
-    /// One of them, by its name without the program's.
+    /// Returns a sample by its name without the prefix `holdfast_`, or 0 if it does not exist.
     pub fn metric(&self, sample: &str) -> u64 {
         let text = self.metrics();
         let line = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));

@@ -1,4 +1,4 @@
-//! The language of the tests: `upstream / proxy / client`.
+//! Helpers of the tests, above all `upstream`, `proxy` and `client`.
 
 pub mod anvil;
 pub mod authority;
@@ -25,14 +25,14 @@ use std::{future::Future, time::Duration};
 
 use tokio::time::Instant;
 
-/// Waits until `condition` holds; a test that waits for ever says what for.
+/// Waits until `condition` holds. Panics after a minute and names `what` it waited for.
 pub async fn eventually<F>(what: &str, mut condition: impl FnMut() -> F)
 where
     F: Future<Output = bool>,
 {
     let patience = Instant::now() + Duration::from_secs(60);
     while !condition().await {
-        assert!(Instant::now() < patience, "waited in vain for: {what}");
+        assert!(Instant::now() < patience, "timed out waiting for: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! A small file system of its own, to be full or read-only.
+//! A small file system that tests can fill or make read-only.
 
 use std::{
     fs,
@@ -9,20 +9,20 @@ use std::{
 
 use super::eventually;
 
-/// Half a mebibyte in memory, mounted until this is dropped.
+/// A tmpfs of 512 KiB. Unmounted when dropped.
 pub struct Mounted {
     folder: PathBuf,
 }
 
 impl Mounted {
-    /// `None` where that is not allowed: then the test is left out, and says so.
+    /// Mounts a file system. Returns `None`, and prints that the test is left out, if mounting is not allowed.
     pub fn new(test: &str, folder: PathBuf) -> Option<Self> {
         fs::create_dir_all(&folder).unwrap();
         let mounted = Self { folder };
         if mounted.mount(&["-t", "tmpfs", "-o", "size=512k", "tmpfs"]) {
             return Some(mounted);
         }
-        let _ = writeln!(io::stderr(), "LEFT OUT: {test}: no file system can be mounted here");
+        let _ = writeln!(io::stderr(), "LEFT OUT: {test}: cannot mount a file system");
         None
     }
 
@@ -30,7 +30,7 @@ impl Mounted {
         &self.folder
     }
 
-    /// Waits for whoever has a file open just now: none may be open for writing.
+    /// Remounts with other options, as soon as no file is open for writing.
     pub async fn remount(&self, options: &str) {
         let options = format!("remount,{options}");
         eventually(&options, async || self.mount(&["-o", &options])).await;

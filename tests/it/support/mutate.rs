@@ -1,4 +1,4 @@
-//! Changes one thing in a block or in its receipts, at any depth.
+//! Single changes to a block or its receipts, at any depth.
 
 use proptest::{prelude::*, sample::Index};
 use serde_json::{Value, json};
@@ -10,24 +10,24 @@ pub enum Step {
     At(usize),
 }
 
-/// Where a value stands.
+/// Place of a value.
 pub type Path = Vec<Step>;
 
-/// What is done to the value at a place.
+/// A change to the value at a place.
 #[derive(Clone, Copy, Debug)]
 pub enum Mutation {
-    /// Another value of the same kind: another digit, one more, the other way round.
+    /// Replaces the value by another of the same kind: with another digit, incremented, or negated.
     Change(Index),
-    /// The value that stands under the same name elsewhere.
+    /// Replaces the value by one under the same name elsewhere.
     Copy(Index),
     Null,
-    /// The member or element is gone.
+    /// Removes the member or element.
     Drop,
-    /// The element is there twice.
+    /// Duplicates the element.
     Repeat,
-    /// The element has changed places with another.
+    /// Swaps the element with another.
     Swap(Index),
-    /// An element more.
+    /// Adds an element.
     Add(Index),
 }
 
@@ -44,7 +44,7 @@ impl Mutation {
         ]
     }
 
-    /// The same with this done to what stands at `path`; none, if that would change nothing.
+    /// Returns `whole` with this change at `path`, or `None` if that changes nothing.
     pub fn apply(self, whole: &Value, path: &[Step]) -> Option<Value> {
         let mut changed = whole.clone();
         let (last, above) = path.split_last()?;
@@ -88,7 +88,7 @@ impl Mutation {
     }
 }
 
-/// All places in a value, its own left out.
+/// Returns all places in a value, except the root.
 pub fn places(whole: &Value) -> Vec<Path> {
     let mut found = Vec::new();
     let mut open = vec![Path::new()];
@@ -105,7 +105,7 @@ pub fn places(whole: &Value) -> Vec<Path> {
     found
 }
 
-/// The value at a place.
+/// Returns the value at a place.
 pub fn at<'a>(whole: &'a Value, path: &[Step]) -> &'a Value {
     path.iter().fold(whole, |value, step| match step {
         Step::Name(name) => &value[name],
@@ -113,7 +113,7 @@ pub fn at<'a>(whole: &'a Value, path: &[Step]) -> &'a Value {
     })
 }
 
-/// The names on a path.
+/// Returns the names on a path.
 pub fn names(path: &[Step]) -> Vec<&str> {
     let names = path.iter().filter_map(|step| match step {
         Step::Name(name) => Some(name.as_str()),
@@ -126,7 +126,7 @@ fn walk<'a>(whole: &'a mut Value, path: &[Step]) -> Option<&'a mut Value> {
     path.iter().try_fold(whole, |value, step| inside(value, step))
 }
 
-/// The value one step further, if there is one.
+/// Returns the value one step further, if there is one.
 pub fn inside<'a>(value: &'a mut Value, step: &Step) -> Option<&'a mut Value> {
     match step {
         Step::Name(name) => value.get_mut(name),
@@ -134,13 +134,13 @@ pub fn inside<'a>(value: &'a mut Value, step: &Step) -> Option<&'a mut Value> {
     }
 }
 
-/// Places that differ from `path` only in positions.
+/// Returns the places that differ from `path` only in positions.
 fn namesakes(whole: &Value, path: &[Step]) -> Vec<Path> {
     let same = |place: &Path| place != path && place.len() == path.len() && names(place) == names(path);
     places(whole).into_iter().filter(same).collect()
 }
 
-/// Another value of the same kind.
+/// Returns another value of the same kind.
 fn other(value: &Value, which: Index) -> Option<Value> {
     Some(match value {
         Value::Null => json!(format!("0x{:040x}", 0x70)),
@@ -153,7 +153,7 @@ fn other(value: &Value, which: Index) -> Option<Value> {
             }
             let at = which.index(digits.len());
             let digit = u8::from_str_radix(&digits[at..=at], 16).ok()?;
-            // Never 0 in front, where a quantity has none.
+            // Never 0, which a quantity must not begin with.
             let digit = if digit == 15 { 1 } else { digit + 1 };
             json!(format!("0x{}{digit:x}{}", &digits[..at], &digits[at + 1..]))
         }

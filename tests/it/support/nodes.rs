@@ -1,4 +1,4 @@
-//! Development nodes behind a program in memory: pairs of them, their own answers, their state as the program sees it.
+//! Development nodes behind an in-memory proxy: pairs of nodes, their own answers, and their state as seen by the proxy.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use super::{
     upstream,
 };
 
-/// Two nodes of one chain: they stay equal as long as both mine the same.
+/// Returns two nodes of one chain. They stay equal as long as both mine the same blocks.
 pub fn twins() -> (DevChain, DevChain) {
     let node = || upstream::devchain().config(|config| config.chain_id = 1).blocks(120, 3).chain();
     (node(), node())
 }
 
-/// Configuration of two endpoints, the first preferred to the second.
+/// Returns a configuration of two endpoints, the first preferred to the second.
 pub fn in_order() -> Config {
     let mut config = Config::default();
     config.upstream.timeout = Duration::from_secs(2);
@@ -31,38 +31,38 @@ pub fn in_order() -> Config {
     config
 }
 
-/// A number or hash as JSON-RPC writes it.
+/// Formats a number or hash as in JSON-RPC.
 pub fn hex(value: impl std::fmt::LowerHex) -> String {
     format!("{value:#x}")
 }
 
-/// The canonical hash at `number`.
+/// Returns the canonical hash at `number`.
 pub fn hash(chain: &DevChain, number: u64) -> String {
     hex(chain.hash_at(number).unwrap())
 }
 
-/// The node's own answer of this moment.
+/// Returns the node's own current answer.
 pub fn truth(chain: &DevChain, method: &str, params: &Value) -> Value {
     serde_json::from_slice(&chain.answer(method, params).unwrap()).unwrap()
 }
 
-/// Parameters of `eth_getBalance`: a call that is forwarded every time.
+/// Returns parameters of `eth_getBalance`, a call that the proxy always forwards.
 pub fn somebody() -> Value {
     json!([format!("0x{}", "11".repeat(20)), "latest"])
 }
 
-/// Asks the program for the number of its head.
+/// Asks the proxy for the number of its head.
 pub async fn head(program: &InMemory) -> Value {
     program.ask("eth_blockNumber", json!([])).await
 }
 
-/// Number of calls for its head that a node has received.
+/// Returns the number of calls for its head that a node has received.
 pub fn heads(chain: &DevChain) -> usize {
     let is_head = |call: &&RecordedCall| call.method == BLOCK_BY_NUMBER && call.params.contains("latest");
     chain.calls().iter().filter(is_head).count()
 }
 
-/// Waits until the identity of every endpoint is settled.
+/// Waits until the proxy knows the identity of every endpoint.
 pub async fn introduced(program: &InMemory) {
     head(program).await;
     while program
@@ -81,7 +81,7 @@ pub fn is_known(program: &InMemory, at: usize) -> bool {
     matches!(program.upstream.status().0[at].identity, Some(IdentityState::Known(_)))
 }
 
-/// Name of the primary endpoint.
+/// Returns the name of the primary endpoint.
 pub fn followed(program: &InMemory) -> Option<String> {
     let (endpoints, followed) = program.upstream.status();
     let endpoint = endpoints.iter().find(|endpoint| Some(endpoint.id) == followed)?;
@@ -92,11 +92,11 @@ pub fn health(program: &InMemory, at: usize) -> Health {
     program.upstream.status().0[at].health
 }
 
-/// Calls the program until the first endpoint is healthy again, for at most ten seconds.
+/// Sends calls until the first endpoint is healthy again, for at most ten seconds.
 pub async fn first_is_back(program: &InMemory) {
     let begun = Instant::now();
     while health(program, 0) != Health::Closed {
-        // Forwarded calls go to the primary, which is another by now; content is asked of the first in order.
+        // Forwarded calls go to the primary, which has changed; calls for content go to the first endpoint.
         program.ask(BALANCE, somebody()).await;
         program
             .ask(BLOCK_BY_HASH, json!([format!("0x{:064x}", begun.elapsed().as_millis() + 1), true]))

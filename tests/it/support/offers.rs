@@ -1,4 +1,4 @@
-//! Signed transactions of every kind that a fork has.
+//! Signed transactions of every type that a fork has.
 
 use alloy_consensus::{
     SignableTransaction, Signed, TxEip1559, TxEip2930, TxEip4844, TxEip4844Variant, TxEip7702, TxEnvelope,
@@ -13,18 +13,18 @@ use holdfast::devchain::Account;
 
 use super::vectors::Fork;
 
-/// The base fee of a block that has one.
+/// Base fee of blocks that have one.
 pub const BASE_FEE: u64 = 700_000_000;
 
 const CHAIN: u64 = 1;
 
-/// A transaction, and whether it will fail.
+/// A transaction, and whether it fails.
 pub struct Offer {
     pub signed: TxEnvelope,
     pub fails: bool,
 }
 
-/// One of every kind, some of them failing, and two creations of which one fails.
+/// Returns transactions of every type, including contract creations; some of them fail.
 pub fn of(fork: Fork) -> Vec<Offer> {
     let mut signed: Vec<TxEnvelope> = vec![
         sign(legacy(0, None, to())).into(),
@@ -35,7 +35,7 @@ pub fn of(fork: Fork) -> Vec<Offer> {
         signed.push(high(sign(legacy(3, None, to()))).into());
     } else {
         signed.push(sign(legacy(3, Some(CHAIN), to())).into());
-        // The largest id that there can be.
+        // The largest possible chain id.
         signed.push(sign(legacy(4, Some(u64::MAX), TxKind::Create)).into());
     }
     if fork >= Fork::Berlin {
@@ -44,7 +44,7 @@ pub fn of(fork: Fork) -> Vec<Offer> {
     }
     if fork >= Fork::London {
         signed.push(sign(dynamic_fee(7, 5_000_000_000)).into());
-        // A cap that cuts into the tip.
+        // The fee cap leaves less than the full tip.
         signed.push(sign(dynamic_fee(8, u128::from(BASE_FEE) + 5)).into());
     }
     if fork >= Fork::Cancun {
@@ -66,7 +66,7 @@ fn sign<T: SignableTransaction<Signature>>(tx: T) -> Signed<T> {
     tx.into_signed(signature)
 }
 
-/// The other signature of the same key, which was as good until EIP-2.
+/// Returns the other valid signature, with a high `s`, which EIP-2 forbids.
 fn high(signed: Signed<TxLegacy>) -> Signed<TxLegacy> {
     let order = SECP256K1N_HALF * U256::from(2) + U256::ONE;
     let low = *signed.signature();

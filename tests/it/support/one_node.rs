@@ -1,4 +1,4 @@
-//! One development node behind a program in memory, and its answers compared with the program's.
+//! One development node behind an in-memory proxy, and comparisons of their answers.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub const STALE: Duration = Duration::from_millis(1100);
 /// Shorter than `max_staleness`.
 pub const SOON: Duration = Duration::from_millis(100);
 
-/// The transaction as `eth_sendRawTransaction` takes it.
+/// Returns the transaction as a parameter of `eth_sendRawTransaction`.
 pub fn raw(transaction: &TxEnvelope) -> String {
     format!("0x{}", hex::encode(transaction.encoded_2718()))
 }
@@ -31,14 +31,14 @@ pub fn tx_hash(transaction: &TxEnvelope) -> String {
     hex(transaction.tx_hash())
 }
 
-/// A chain of ten blocks with three transactions each, and a program in front of it.
+/// Returns a chain of ten blocks with three transactions each, and a proxy in front of it.
 pub fn setting() -> (DevChain, InMemory) {
     let chain = upstream::devchain().blocks(10, 3).chain();
     let program = in_memory::program(&chain, &Config::default());
     (chain, program)
 }
 
-/// Mines blocks one by one and lets the program see each, so that its window holds more than the head.
+/// Mines blocks one by one and lets the proxy see each, so that its window contains more than the head.
 pub async fn grow(chain: &DevChain, program: &InMemory, blocks: usize) {
     for _ in 0..blocks {
         chain.mine(3);
@@ -47,13 +47,13 @@ pub async fn grow(chain: &DevChain, program: &InMemory, blocks: usize) {
     }
 }
 
-/// Transactions of the canonical block at `number`.
+/// Returns the transactions of the canonical block at `number`.
 pub fn block(chain: &DevChain, number: u64) -> Vec<TxEnvelope> {
     let hashes = chain.transactions_of(chain.hash_at(number).unwrap());
     hashes.into_iter().map(|hash| chain.transaction(hash).unwrap()).collect()
 }
 
-/// Calls the program and compares the answer with the node's own of this moment.
+/// Calls the proxy and compares the answer with the node's own current answer.
 pub async fn agrees(program: &InMemory, chain: &DevChain, method: &str, params: Value) -> Value {
     let answer = program.ask(method, params.clone()).await;
     assert_eq!(answer, truth(chain, method, &params), "{method} {params}");

@@ -1,4 +1,4 @@
-//! `holdfast serve` as its operators start it: a process of its own.
+//! `holdfast serve` as a separate process.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use super::{
     upstream::Node,
 };
 
-/// `holdfast serve`, to be started.
+/// Builder of a [`Process`].
 pub struct Builder {
     upstreams: Vec<String>,
     environment: Vec<(String, String)>,
@@ -25,24 +25,24 @@ pub struct Builder {
     wait_until_ready: bool,
 }
 
-/// A running `holdfast serve`. Dereferences to the program.
+/// A running `holdfast serve`. Dereferences to [`Program`].
 pub struct Process {
     program: Program,
     rpc: SocketAddr,
     admin: SocketAddr,
 }
 
-/// In front of this node.
+/// Configures a proxy in front of this node.
 pub fn serve(node: &Node) -> Builder {
     serve_url(&node.url())
 }
 
-/// In front of whatever is there.
+/// Configures a proxy in front of this URL.
 pub fn serve_url(upstream: &str) -> Builder {
     serve_all(vec![upstream.to_owned()])
 }
 
-/// In front of what this file of configuration names.
+/// Configures a proxy with this configuration file only.
 pub fn serve_file(file: &Path) -> Builder {
     serve_all(Vec::new()).file(file)
 }
@@ -51,13 +51,13 @@ fn serve_all(upstreams: Vec<String>) -> Builder {
     Builder { upstreams, environment: Vec::new(), ulimit: None, file: None, wait_until_ready: true }
 }
 
-/// Writes another configuration, makes the process read it, and returns the log lines about it.
+/// Writes another configuration, reloads it with SIGHUP, and returns the log lines about it.
 pub async fn reload(process: &Process, path: &Path, toml: &str) -> String {
     fs::write(path, toml).unwrap();
     reread(process).await
 }
 
-/// Makes the process read its configuration again and returns the log lines about it.
+/// Reloads the configuration with SIGHUP and returns the log lines about it.
 pub async fn reread(process: &Process) -> String {
     let before = process.said().len();
     process.signal(Signal::HUP);
@@ -81,34 +81,34 @@ impl Builder {
         self.env(&format!("HOLDFAST_{key}"), value)
     }
 
-    /// Sets any variable of its environment.
+    /// Sets an environment variable.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// In front of this node too.
+    /// Adds this node as an upstream.
     pub fn also(mut self, node: &Node) -> Self {
         self.upstreams.push(node.url());
         self
     }
 
-    /// With this file of configuration.
+    /// Sets the configuration file.
     pub fn file(self, file: &Path) -> Self {
         Self { file: Some(file.to_owned()), ..self }
     }
 
-    /// Starts under a limit on open files: the arguments of the shell's `ulimit`.
+    /// Limits the number of open files, with these arguments of the shell's `ulimit`.
     pub fn ulimit(self, limit: &'static str) -> Self {
         Self { ulimit: Some(limit), ..self }
     }
 
-    /// Does not wait for the upstream to be known.
+    /// Does not wait until the proxy is ready.
     pub fn though_not_ready(self) -> Self {
         Self { wait_until_ready: false, ..self }
     }
 
-    /// Returns when it can answer calls.
+    /// Starts the process and waits until it answers calls.
     pub async fn run(self) -> Process {
         let nowhere = "127.0.0.1:0";
         let mut arguments = vec!["serve", "--listen", nowhere, "--admin", nowhere];
@@ -132,7 +132,7 @@ impl Builder {
     }
 }
 
-/// The value of a field in a line of the log.
+/// Returns the value of a field in a log line.
 fn field<T: std::str::FromStr>(line: &str, name: &str) -> T {
     let value = line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
     value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {line}"))
@@ -153,12 +153,12 @@ impl Process {
         format!("http://{}", self.admin)
     }
 
-    /// One sample of `/metrics`.
+    /// Returns a sample of `/metrics`.
     pub async fn metric(&self, sample: &str) -> u64 {
         client::metric(&self.admin_url(), sample).await
     }
 
-    /// How many files it has open.
+    /// Returns the number of open files of the process.
     pub fn open_files(&self) -> u64 {
         fs::read_dir(format!("/proc/{}/fd", self.id().as_raw_nonzero())).unwrap().count() as u64
     }

@@ -1,4 +1,4 @@
-//! The program as people run it.
+//! The binary, and other programs, as child processes.
 
 use std::{
     cell::RefCell,
@@ -15,19 +15,19 @@ use std::{
 
 use super::eventually;
 
-/// A running `holdfast`. Killed when dropped.
+/// A running child process. Killed when dropped.
 pub struct Program {
     child: Child,
     said: Arc<Mutex<String>>,
     readers: Vec<JoinHandle<()>>,
 }
 
-/// The command, with an environment of its own.
+/// Returns the command `holdfast` without the `HOLDFAST_` variables of this environment.
 pub fn holdfast(arguments: &[&str]) -> Command {
     on_its_own(Command::new(env!("CARGO_BIN_EXE_holdfast")), arguments)
 }
 
-/// The command under a limit on open files: the arguments of the shell's `ulimit`.
+/// As [`holdfast`], with a limit on open files: `ulimit` takes the arguments of the shell's `ulimit`.
 pub fn holdfast_under(ulimit: &str, arguments: &[&str]) -> Command {
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!(r#"ulimit {ulimit} && exec "$0" "$@""#), env!("CARGO_BIN_EXE_holdfast")]);
@@ -49,10 +49,10 @@ pub async fn output(mut command: Command) -> Output {
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
-/// Runs a probe until it succeeds, and tells what it said: one alone may come too late on a busy machine.
+/// Runs a probe until it succeeds, and returns its output. A single probe may time out on a busy machine.
 pub async fn success(probe: impl Fn() -> Command) -> String {
     let said = RefCell::new(String::new());
-    eventually("a probe's success", async || {
+    eventually("the success of a probe", async || {
         let ran = output(probe()).await;
         said.replace(text(&ran.stdout) + &text(&ran.stderr));
         ran.status.success()
@@ -65,7 +65,7 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A file that is gone after the test run.
+/// Writes a temporary file and returns its path.
 pub fn file(name: &str, content: &str) -> PathBuf {
     static FILES: AtomicUsize = AtomicUsize::new(0);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
@@ -79,7 +79,7 @@ pub fn file(name: &str, content: &str) -> PathBuf {
     path
 }
 
-/// A port that nobody has: outside the range from which the system takes those of clients.
+/// Returns a free port, outside the range of ephemeral ports.
 pub fn port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let first = 10_000 + std::process::id() % 20_000;
@@ -94,7 +94,7 @@ pub fn port() -> u16 {
 // === impl Program ===
 
 impl Program {
-    /// Starts it, and gathers what it says on both streams.
+    /// Starts the command and collects the output of both streams.
     pub fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let said = Arc::new(Mutex::new(String::new()));
@@ -120,7 +120,7 @@ impl Program {
         eventually(text, || async { self.said().contains(text) }).await;
     }
 
-    /// Waits for a line with `text` in it, and for its end: it may arrive in pieces.
+    /// Waits for a complete line that contains `text`.
     pub async fn line(&self, text: &str) -> String {
         let mut line = None;
         eventually(&format!("a line with {text:?}"), || {
@@ -145,10 +145,10 @@ impl Program {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Waits for its end, and for its last words.
+    /// Waits until the program has exited and all its output is read.
     pub async fn exit_code(&mut self) -> Option<i32> {
         let mut code = None;
-        eventually("the program's end", || {
+        eventually("the end of the program", || {
             let status = self.child.try_wait().unwrap();
             code = status.and_then(|status| status.code());
             let heard = self.readers.iter().all(JoinHandle::is_finished);

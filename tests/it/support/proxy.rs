@@ -1,4 +1,4 @@
-//! The program under test, in this process, on loopback ports of its own.
+//! The proxy under test, in this process, on its own loopback ports.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use holdfast::{
 
 use super::{authority::Pair, client, upstream::Node};
 
-/// A proxy, to be started.
+/// Builder of a [`Proxy`].
 #[derive(Clone, Debug)]
 pub struct Builder {
     config: Config,
@@ -31,7 +31,7 @@ pub fn new() -> Builder {
     Builder { config, wait_until_ready: true }
 }
 
-/// The sample of `/metrics` that counts the connections closed for this reason.
+/// Returns the name of the sample that counts connections closed for this reason.
 pub fn closed(reason: &str) -> String {
     format!(r#"holdfast_connections_closed_total{{reason="{reason}"}}"#)
 }
@@ -52,7 +52,7 @@ impl Builder {
         self.config(|config| config.upstream.endpoints = vec![EndpointConfig::at(url)])
     }
 
-    /// Speaks TLS, and shows this certificate.
+    /// Serves TLS with this certificate.
     pub fn tls(self, pair: &Pair) -> Self {
         self.config(|config| {
             config.tls.cert = Some(pair.cert.clone());
@@ -60,7 +60,7 @@ impl Builder {
         })
     }
 
-    /// Does not wait for the upstream to be known.
+    /// Does not wait until the proxy is ready.
     pub fn though_not_ready(self) -> Self {
         Self { wait_until_ready: false, ..self }
     }
@@ -89,7 +89,7 @@ impl Proxy {
         format!("http://{}{path}", self.app.admin_address())
     }
 
-    /// One sample of `/metrics`.
+    /// Returns a sample of `/metrics`.
     pub async fn metric(&self, sample: &str) -> u64 {
         client::metric(&self.admin_url(""), sample).await
     }

@@ -13,10 +13,10 @@ use super::{
     tools,
 };
 
-/// For one answer: longer than a busy machine ever stands still. One that is gone is noticed at once all the same.
+/// Timeout of a command: longer than a busy machine stalls. The tier still notices a closed connection at once.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A redis-server on loopback, on a port of its own. Killed when dropped.
+/// A redis-server on its own loopback port. Killed when dropped.
 pub struct Redis {
     binary: PathBuf,
     arguments: Vec<String>,
@@ -26,7 +26,8 @@ pub struct Redis {
     secure: Option<(u16, String)>,
 }
 
-/// To be started; `None`, and said so, where there is no Redis.
+/// Returns a Redis that is not started yet. Returns `None`, and prints that the test is left out, if there is no
+/// redis-server.
 pub fn redis(test: &str) -> Option<Redis> {
     let binary = tools::redis_server(test)?;
     let folder = file("redis", "");
@@ -40,13 +41,13 @@ pub fn redis(test: &str) -> Option<Redis> {
 // === impl Redis ===
 
 impl Redis {
-    /// With one more setting.
+    /// Adds a setting.
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.arguments.extend([format!("--{name}"), value.to_owned()]);
         self
     }
 
-    /// As a node of a cluster; it has no slots yet.
+    /// Makes it a node of a cluster, without slots.
     pub fn in_cluster(self) -> Self {
         self.with("cluster-enabled", "yes").with("cluster-port", &port().to_string())
     }
@@ -55,7 +56,7 @@ impl Redis {
         Self { password: Some(password.to_owned()), ..self.with("requirepass", password) }
     }
 
-    /// On another port over TLS as well, with a certificate of this authority.
+    /// Listens on another port for TLS as well, with a certificate of this authority.
     pub fn secure(self, authority: &Authority) -> Self {
         let (port, Pair { cert, key }) = (port(), authority.pair());
         let redis = self
@@ -67,7 +68,7 @@ impl Redis {
         Self { secure: Some((port, authority.file().to_owned())), ..redis }
     }
 
-    /// Returns when it answers.
+    /// Starts it and waits until it answers.
     pub async fn run(mut self) -> Self {
         self.start().await;
         self
@@ -81,12 +82,12 @@ impl Redis {
         self.program = Some(program);
     }
 
-    /// Without a word to anybody.
+    /// Kills the server without a clean shutdown.
     pub fn kill(&mut self) {
         self.program = None;
     }
 
-    /// Does nothing from here on, and keeps its connections.
+    /// Suspends the server; its connections stay open.
     pub fn freeze(&self) {
         self.program.as_ref().unwrap().signal(Signal::STOP);
     }
@@ -100,14 +101,14 @@ impl Redis {
         format!("redis://{user}127.0.0.1:{}", self.port)
     }
 
-    /// How it is reached over TLS.
+    /// Returns the configuration of a tier that connects over TLS.
     pub fn secure_config(&self) -> RedisConfig {
         let (port, ca) = self.secure.as_ref().unwrap();
         let url = format!("rediss://127.0.0.1:{port}");
         RedisConfig { ca: Some(ca.into()), timeout: TIMEOUT, ..RedisConfig::at(url) }
     }
 
-    /// A tier there, with time enough for a machine that has others to serve.
+    /// Returns a tier on this server, with a long timeout.
     pub fn tier(&self) -> Tier {
         Tier::try_new(&self.config()).unwrap()
     }
@@ -116,7 +117,7 @@ impl Redis {
         RedisConfig { timeout: TIMEOUT, ..RedisConfig::at(self.url()) }
     }
 
-    /// A connection on which anything can be asked.
+    /// Opens a connection for arbitrary commands.
     pub async fn raw(&self) -> Raw {
         let client = redis::Client::open(self.url()).unwrap();
         let config =
@@ -128,7 +129,7 @@ impl Redis {
     pub async fn is_back(&self, tier: &Tier) {
         use holdfast::cache::tier::Tier as _;
         let chain = holdfast::cache::tier::ChainKey { id: 0, genesis: Default::default() };
-        eventually("the tier's connection", || async { tier.finalized(chain).await.is_ok() }).await;
+        eventually("the connection of the tier", || async { tier.finalized(chain).await.is_ok() }).await;
     }
 }
 
@@ -152,7 +153,7 @@ impl Raw {
         keys
     }
 
-    /// A number out of `INFO`.
+    /// Returns a number from `INFO`.
     pub async fn info(&mut self, section: &str, name: &str) -> u64 {
         let info: String = self.ask(&[b"INFO", section.as_bytes()]).await;
         let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

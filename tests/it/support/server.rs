@@ -1,4 +1,4 @@
-//! Servers that speak HTTP as the upstream's client has to understand it, and note what it does.
+//! HTTP servers for tests of the upstream client. They record its connections and requests.
 
 use std::{
     fs,
@@ -26,10 +26,10 @@ use tokio_rustls::TlsAcceptor;
 
 pub use crate::support::authority::Authority;
 
-/// The text of a request and the chain's answer in, what is sent instead out.
+/// Takes the text of a request and the chain's answer, and returns the answer to send.
 type Change = dyn Fn(&str, Response<Bytes>) -> Response<Bytes> + Send + Sync;
 
-/// A server in front of a chain, to be started.
+/// Builder of a [`Server`] in front of a chain.
 pub struct Builder {
     chain: DevChain,
     tls: Option<TlsAcceptor>,
@@ -45,20 +45,20 @@ pub struct Server {
     accepting: AbortHandle,
 }
 
-/// What a connection of a server is served with.
+/// State that the connections of a server share.
 #[derive(Clone)]
 struct Serving {
     node: Arc<Builder>,
     seen: Arc<Mutex<Seen>>,
 }
 
-/// What became of the connections that were open at a time.
+/// End of the connections that are open at a moment.
 enum End {
     HungUp,
     FellSilent,
 }
 
-/// What a server has seen so far.
+/// Connections and requests that a server has received.
 #[derive(Default)]
 pub struct Seen {
     pub connections: usize,
@@ -68,7 +68,7 @@ pub struct Seen {
     pub requests: Vec<Seeing>,
 }
 
-/// A request as it was seen.
+/// A recorded request.
 pub struct Seeing {
     pub version: Version,
     pub headers: HeaderMap,
@@ -82,12 +82,12 @@ pub fn node(chain: &DevChain) -> Builder {
 // === impl Builder ===
 
 impl Builder {
-    /// Over TLS, with a certificate for `name` and the protocols it offers by ALPN.
+    /// Serves TLS, with a certificate for `name` and these ALPN protocols.
     pub fn tls(self, authority: &Authority, name: &str, protocols: &[&str]) -> Self {
         Self { tls: Some(authority.acceptor(name, protocols)), ..self }
     }
 
-    /// Changes the chain's answer, by the text of the request.
+    /// Changes the chain's answers, depending on the text of the request.
     pub fn changing(
         self,
         change: impl Fn(&str, Response<Bytes>) -> Response<Bytes> + Send + Sync + 'static,
@@ -107,7 +107,7 @@ impl Builder {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (serving, mut ended) = (serving.clone(), ended.clone());
-                // Only what comes from now on concerns this connection.
+                // Earlier changes do not concern this connection.
                 ended.mark_unchanged();
                 tokio::spawn(async move {
                     let seen = serving.seen.clone();
@@ -140,23 +140,24 @@ impl Server {
         self.seen.lock().unwrap()
     }
 
-    /// Closes the connections it has, whatever goes on there.
+    /// Closes all open connections, even during a request.
     pub fn hang_up(&self) {
         self.end.send_replace(End::HungUp);
     }
 
-    /// Has somebody not closed yet what was closed here? Not known where the system does not tell.
+    /// Returns whether a client has not closed a connection yet that the server closed. Always `false` without
+    /// `/proc/net/tcp`.
     pub fn is_half_closed(&self) -> bool {
         const CLOSE_WAIT: &str = "08";
         let port = format!(":{:04X}", self.address.port());
         let sockets = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
-        // The number of the line, the near address, the far one, and the state.
+        // Line number, local address, remote address, and state.
         sockets.lines().map(|line| line.split_whitespace().skip(2)).any(|mut words| {
             words.next().is_some_and(|far| far.ends_with(&port)) && words.next() == Some(CLOSE_WAIT)
         })
     }
 
-    /// Keeps the connections it has, and takes and sends nothing there any more.
+    /// Keeps all open connections, but neither reads nor writes on them any more.
     pub fn fall_silent(&self) {
         self.end.send_replace(End::FellSilent);
     }
@@ -171,7 +172,7 @@ impl Drop for Server {
 // === impl Seen ===
 
 impl Seen {
-    /// The requests that name `method`.
+    /// Returns the requests that name `method`.
     pub fn calls(&self, method: &str) -> impl Iterator<Item = &Seeing> {
         self.requests.iter().filter(move |seeing| seeing.body.contains(method))
     }
@@ -199,7 +200,7 @@ impl Serving {
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
         let service = service_fn(move |request| self.clone().answer(request));
         let http = auto::Builder::new(TokioExecutor::new());
-        // How it ends is for the client to tell.
+        // The client reports how the connection ended.
         let _ = http.serve_connection(TokioIo::new(stream), service).await;
     }
 

@@ -24,7 +24,7 @@ use super::{
     upstream::Node,
 };
 
-/// A data directory that no other test uses; it is removed with the test run.
+/// Returns a temporary data directory that no other test uses.
 pub fn directory() -> PathBuf {
     file("here", "").with_file_name("data")
 }
@@ -75,7 +75,7 @@ pub fn number(at: u64) -> Value {
     json!(format!("{at:#x}"))
 }
 
-/// Every call that finds the block at `at` or a part of it.
+/// Returns all calls that return the block at `at` or a part of it.
 pub fn calls(node: &Node, at: u64) -> Vec<(&'static str, Value)> {
     let hash = format!("{:#x}", node.hash_at(at).unwrap());
     let block: Value =
@@ -118,10 +118,10 @@ pub async fn confirmed(proxy: &Proxy) {
     .await;
 }
 
-/// Waits until the tier has stored so many parts of blocks: a stopping proxy has little time to write the rest.
+/// Waits until the tier has stored this many parts of blocks: a stopping proxy has little time to write the rest.
 pub async fn kept(proxy: &Proxy, tier: &str, parts: u64) {
     let written = format!(r#"holdfast_tier_writes_total{{tier="{tier}",outcome="written"}}"#);
-    eventually("it is written", async || proxy.metric(&written).await >= parts).await;
+    eventually("the tier has written the parts", async || proxy.metric(&written).await >= parts).await;
 }
 
 /// Fills the directory with the finalized blocks among these: starts a proxy, calls for all of them, stops it.
@@ -136,7 +136,7 @@ pub async fn fill(node: &Node, directory: &Path, blocks: impl IntoIterator<Item 
     first.app.stop().await;
 }
 
-/// Number of calls for content that the node has received.
+/// Returns the number of calls for content that the node has received.
 pub fn fetches(node: &Node) -> u64 {
     [BLOCK_BY_HASH, RECEIPTS, TRANSACTION, RECEIPT].iter().map(|method| node.count(method)).sum::<u64>()
         + node
@@ -156,19 +156,19 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Mines until this block is final, and followed so far.
+/// Mines until this block is final and the proxy knows it.
 pub async fn finalize(node: &Node, proxy: &Proxy, at: u64) {
     let client = client::http(proxy);
     for _ in 0..3 {
-        // No more at a time than the view follows block by block.
+        // Few enough that the proxy follows them block by block.
         let head = node.mine_many(8, 1).number;
-        eventually("the head is followed", async || {
+        eventually("the proxy has the head", async || {
             client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
             proxy.metric("holdfast_head_number").await == head
         })
         .await;
     }
-    eventually("it is final", async || {
+    eventually("the block is final", async || {
         client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
         client.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await.unwrap();
         proxy.metric("holdfast_finalized_number").await >= at

@@ -1,4 +1,4 @@
-//! What tests use that is not Rust: installed by `tests/run`, left out visibly where it is absent.
+//! External tools of the tests, which `tests/run` installs. Without them, tests print that they are left out.
 
 use std::{
     io::{self, Write},
@@ -6,16 +6,16 @@ use std::{
     process::Command,
 };
 
-/// Where `tests/run` puts them.
+/// Returns the folder into which `tests/run` installs them.
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-tools")
 }
 
-/// Says that a test is left out; in CI that is a failure.
+/// Prints that a test is left out, or fails in CI.
 fn left_out(test: &str, what: &str) {
-    let message = format!("LEFT OUT: {test}: {what} is not there; `tests/run` installs it\n");
+    let message = format!("LEFT OUT: {test}: {what} is not installed; `tests/run` installs it\n");
     assert!(std::env::var_os("CI").is_none(), "{message}");
-    // Not by a macro: what those print is kept from everybody's eyes if the test passes, as it will.
+    // Not `eprintln!`, whose output the test harness hides if the test passes.
     let _ = io::stderr().write_all(message.as_bytes());
 }
 
@@ -27,12 +27,12 @@ fn found(test: &str, what: &str, path: PathBuf) -> Option<PathBuf> {
     None
 }
 
-/// The anvil binary itself, not its wrapper, which would leave it behind when killed.
+/// Returns the anvil binary itself: killing its wrapper would leave anvil running.
 pub fn anvil(test: &str) -> Option<PathBuf> {
     foundry(test, "anvil")
 }
 
-/// The command-line client that the README names.
+/// Returns the command-line client that the README names.
 pub fn cast(test: &str) -> Option<PathBuf> {
     foundry(test, "cast")
 }
@@ -47,7 +47,7 @@ fn foundry(test: &str, tool: &str) -> Option<PathBuf> {
     found(test, tool, folder().join(format!("node_modules/@foundry-rs/{tool}-{platform}/bin/{tool}")))
 }
 
-/// A script of `tests/clients`, to be run by Node beside its packages.
+/// Returns a command that runs a script of `tests/clients` with Node and its packages.
 pub fn node_script(test: &str, script: &str) -> Option<Command> {
     let script = found(test, "the client libraries for Node", folder().join(script))?;
     let mut command = Command::new("node");
@@ -55,7 +55,7 @@ pub fn node_script(test: &str, script: &str) -> Option<Command> {
     Some(command)
 }
 
-/// A script of `tests/clients`, to be run by Python with its packages.
+/// Returns a command that runs a script of `tests/clients` with Python and its packages.
 pub fn python_script(test: &str, script: &str) -> Option<Command> {
     let python = found(test, "the client library for Python", folder().join("venv/bin/python"))?;
     let mut command = Command::new(python);
@@ -67,27 +67,27 @@ pub fn curl(test: &str) -> Option<PathBuf> {
     on_path(test, "curl")
 }
 
-/// A browser without a screen.
+/// Returns the browser, which tests run headless.
 pub fn chromium(test: &str) -> Option<PathBuf> {
     on_path(test, "chromium")
 }
 
-/// What looks at metrics, and alerts.
+/// Returns the Prometheus server, which scrapes metrics and raises alerts.
 pub fn prometheus(test: &str) -> Option<PathBuf> {
     on_path(test, "prometheus")
 }
 
-/// What tries its rules.
+/// Returns the tool that tests Prometheus rules.
 pub fn promtool(test: &str) -> Option<PathBuf> {
     on_path(test, "promtool")
 }
 
-/// What a fleet shares.
+/// Returns the Redis server.
 pub fn redis_server(test: &str) -> Option<PathBuf> {
     on_path(test, "redis-server")
 }
 
-/// A script of `tests/clients` that needs nothing but what runs it.
+/// Returns a command that runs a script of `tests/clients` that needs only its interpreter.
 pub fn bare_script(test: &str, runner: &[&str], script: &str) -> Option<Command> {
     let mut command = Command::new(on_path(test, runner[0])?);
     command.args(&runner[1..]);
@@ -103,11 +103,11 @@ fn on_path(test: &str, program: &str) -> Option<PathBuf> {
     path
 }
 
-/// Where a program is that `tests/run` does not install; said, if it is not there.
+/// Returns whether a program exists that `tests/run` does not install. Prints that the test is left out if not.
 pub fn at_hand(test: &str, program: &str) -> bool {
     let is_there = found_on_path(program).is_some();
     if !is_there {
-        let _ = writeln!(io::stderr(), "LEFT OUT: {test}: {program} is not at hand");
+        let _ = writeln!(io::stderr(), "LEFT OUT: {test}: {program} is not installed");
     }
     is_there
 }

@@ -1,4 +1,4 @@
-//! Nodes to put behind the proxy.
+//! Development nodes behind the proxy.
 
 use std::{io::ErrorKind, net::SocketAddr, ops::Deref, time::Duration};
 
@@ -8,11 +8,10 @@ use alloy_primitives::hex;
 use holdfast::devchain::{Config, DevChain, DevNode};
 use tokio::time::Instant;
 
-/// Where nodes listen: not where everything else does, so that a node which comes back to its
-/// port does not find a stranger there.
+/// Address on which nodes listen. No other server uses it, so that a restarted node finds its port free.
 pub const NODES: [u8; 4] = [127, 0, 0, 2];
 
-/// A development chain, to be started.
+/// Builder of a [`Node`] or its chain.
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     config: Config,
@@ -26,7 +25,7 @@ pub struct Node {
     node: DevNode,
 }
 
-/// A chain whose blocks are an hour apart: below the finalized one, one answer is enough to be final.
+/// Returns a chain whose blocks are an hour apart, so that one answer makes a block below the finalized one final.
 pub fn devchain() -> Builder {
     Builder::default().config(|config| config.slot_seconds = 3600)
 }
@@ -39,7 +38,7 @@ impl Builder {
         self
     }
 
-    /// Starts with `blocks` blocks of `transactions` each.
+    /// Starts with `blocks` blocks of `transactions` transactions each.
     pub fn blocks(self, blocks: usize, transactions: usize) -> Self {
         Self { blocks, transactions, ..self }
     }
@@ -54,14 +53,14 @@ impl Builder {
         self.run_on(SocketAddr::from((NODES, 0))).await
     }
 
-    /// On an address that was used before, say.
+    /// Starts the node on this address, for example that of a previous node.
     pub async fn run_on(self, address: SocketAddr) -> Node {
         let chain = self.chain();
         let patience = Instant::now() + Duration::from_secs(10);
         loop {
             match DevNode::start(chain.clone(), address).await {
                 Ok(node) => return Node { chain, node },
-                // Whoever listened there is still closing.
+                // The previous listener is still closing.
                 Err(error) if error.source.kind() == ErrorKind::AddrInUse && Instant::now() < patience => {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
@@ -82,7 +81,7 @@ impl Node {
         self.node.ws_url()
     }
 
-    /// Ends all WebSockets.
+    /// Closes all WebSockets.
     pub fn cut_sockets(&self) {
         self.node.cut_sockets();
     }
@@ -91,7 +90,7 @@ impl Node {
         self.node.address()
     }
 
-    /// Transactions that the node would take next: raw as `eth_sendRawTransaction` wants them, and their hashes.
+    /// Returns transactions that the node accepts next: as parameters of `eth_sendRawTransaction`, and their hashes.
     pub fn sendable(&self, count: usize) -> Vec<(String, String)> {
         let raw = |tx: &TxEnvelope| format!("0x{}", hex::encode(tx.encoded_2718()));
         self.generate(count).iter().map(|tx| (raw(tx), format!("{:#x}", tx.tx_hash()))).collect()

@@ -1,4 +1,4 @@
-//! A small block of each fork with its receipts, built by hand and written as nodes write them.
+//! A small hand-built block of each fork with its receipts, in the JSON of nodes.
 
 use alloy_consensus::{
     Eip658Value, Header, Receipt, ReceiptEnvelope, Transaction as _, TxEnvelope,
@@ -25,10 +25,10 @@ pub struct Vector {
     pub receipts: String,
 }
 
-/// What a fork brought, oldest first. The names are those of the first fork that has all of it.
+/// Forks that changed the format of blocks, oldest first, each with its changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fork {
-    /// Receipts with the state, signatures without chain id and with any `s`.
+    /// Receipts with the state root, signatures without chain id and with any `s`.
     Frontier,
     /// Receipts with a status.
     Byzantium,
@@ -40,9 +40,9 @@ pub enum Fork {
     Shanghai,
     /// Blobs.
     Cancun,
-    /// Delegations, and a hash of requests.
+    /// EIP-7702 delegations and a requests hash.
     Prague,
-    /// A hash of the block's access list, and a slot.
+    /// A hash of the block's access list, and a slot number.
     Amsterdam,
 }
 
@@ -76,12 +76,12 @@ impl Fork {
     }
 }
 
-/// All of them.
+/// Returns the blocks of all forks.
 pub fn all() -> Vec<Vector> {
     Fork::ALL.into_iter().map(vector).collect()
 }
 
-/// A block with one transaction of every kind that the fork has, and more.
+/// Returns a block with transactions of every type that the fork has.
 pub fn vector(fork: Fork) -> Vector {
     let uncle = Header { number: 6, extra_data: vec![7].into(), ..Header::default() };
     let offers = offers::of(fork);
@@ -117,7 +117,7 @@ pub fn vector(fork: Fork) -> Vector {
                         block_hash: Some(header.hash()),
                         block_number: Some(header.number),
                         base_fee: header.base_fee_per_gas,
-                        // Not all nodes give it.
+                        // Not all nodes return it.
                         block_timestamp: (fork >= Fork::Cancun).then_some(header.timestamp),
                     };
                     Transaction::from_transaction(Recovered::new_unchecked(tx, sender), info)
@@ -135,7 +135,7 @@ pub fn vector(fork: Fork) -> Vector {
     Vector { name: fork.name(), block: json(&block), receipts: json(&receipts) }
 }
 
-/// The members that do not follow from the content.
+/// Returns a header with the members that do not depend on the content.
 fn header(fork: Fork) -> Header {
     let old = fork < Fork::Shanghai;
     Header {
@@ -169,7 +169,7 @@ fn withdrawals() -> Withdrawals {
     Withdrawals::new(vec![withdrawal(500), withdrawal(501)])
 }
 
-/// What comes of the `index`th transaction: every third one fails, the others log.
+/// Returns the receipt of the transaction at `index`. Failing transactions have no logs, the others up to three.
 fn outcome(fork: Fork, index: usize, offer: &Offer) -> ReceiptEnvelope {
     let log = |n: usize| Log {
         address: offer.signed.to().unwrap_or(Address::repeat_byte(0xcc)),

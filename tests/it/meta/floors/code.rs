@@ -1,6 +1,6 @@
 //! Rust source as tokens, without comments, literals and `#[cfg(test)]` items.
 
-/// The code of a file that is compiled into the program.
+/// The code of a file, without test code.
 pub struct Code {
     pub tokens: Vec<Token>,
     /// Modules that the file declares for tests only.
@@ -53,8 +53,8 @@ impl Token {
     }
 }
 
-/// The tokens of a text. A string that holds nothing but a path of this crate counts as that path: attributes
-/// name functions by strings.
+/// Returns the tokens of a text. A string that is a path of this crate counts as that path, because attributes
+/// name functions in strings.
 fn tokens(text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut rest = text;
@@ -94,7 +94,7 @@ fn tokens(text: &str) -> Vec<Token> {
     tokens
 }
 
-/// Length of a block comment, which may contain others.
+/// Returns the length of a block comment, which may contain others.
 fn block_comment(text: &str) -> usize {
     let mut depth = 0;
     let mut at = 0;
@@ -116,7 +116,7 @@ fn block_comment(text: &str) -> usize {
     at
 }
 
-/// Length of a raw string, if the text begins with one.
+/// Returns the length of a raw string, if the text begins with one.
 fn raw_string(text: &str) -> Option<usize> {
     let prefix = ["br", "cr", "r"].into_iter().find(|prefix| text.starts_with(prefix))?;
     let rest = &text[prefix.len()..];
@@ -127,7 +127,7 @@ fn raw_string(text: &str) -> Option<usize> {
     Some(before + content.find(&end)? + end.len())
 }
 
-/// Length of a literal between two quotes.
+/// Returns the length of a literal between two quotes.
 fn quoted(text: &str, quote: char) -> usize {
     let mut is_escaped = false;
     for (at, character) in text.char_indices().skip(1) {
@@ -145,12 +145,12 @@ fn character_or_lifetime(text: &str) -> usize {
     let mut characters = text.chars().skip(1);
     match (characters.next(), characters.next()) {
         (Some('\\'), _) | (Some(_), Some('\'')) => quoted(text, '\''),
-        // The name after it is a word that begins no path.
+        // A lifetime: its name is a word that begins no path.
         _ => 1,
     }
 }
 
-/// The item after its further attributes.
+/// Skips the attributes of an item.
 fn without_attributes(mut item: &[Token]) -> &[Token] {
     while let [Token::Sign('#'), Token::Sign('['), ..] = item {
         item = &item[1 + group_length(&item[1..])..];
@@ -158,7 +158,7 @@ fn without_attributes(mut item: &[Token]) -> &[Token] {
     item
 }
 
-/// The item after `pub` or `pub(…)`.
+/// Skips `pub` or `pub(…)`.
 pub fn without_visibility(item: &[Token]) -> &[Token] {
     match item {
         [first, rest @ ..] if first.is("pub") => match rest {
@@ -169,7 +169,7 @@ pub fn without_visibility(item: &[Token]) -> &[Token] {
     }
 }
 
-/// Length of the brackets that the tokens begin with.
+/// Returns the length of the bracketed group at the start of the tokens.
 fn group_length(tokens: &[Token]) -> usize {
     let mut depth = 0;
     for (at, token) in tokens.iter().enumerate() {
@@ -185,7 +185,7 @@ fn group_length(tokens: &[Token]) -> usize {
     tokens.len()
 }
 
-/// Length of an item, a field, an arm or a statement.
+/// Returns the length of an item, a field, an arm or a statement.
 fn item_length(item: &[Token]) -> usize {
     let body = without_visibility(item);
     let keyword = body.first().and_then(Token::word).unwrap_or_default();
@@ -210,7 +210,7 @@ fn item_length(item: &[Token]) -> usize {
         match &item[at] {
             Token::Sign(';') => return at + 1,
             Token::Sign(',') if !ends_in_semicolon && !ends_in_block => return at + 1,
-            // The end of what the item is in.
+            // The end of the enclosing group.
             Token::Sign(')' | ']' | '}') => return at,
             Token::Sign('{') => {
                 at += group_length(&item[at..]);

@@ -1,4 +1,4 @@
-//! Cycles among the imports of a tree, and imports against the floors that it draws.
+//! Cycles among the imports of a tree, and imports that violate its drawn floors.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +7,7 @@ use std::{
 
 use super::tree::{Import, Tree, child};
 
-/// The files that import each other, and one import for each edge among them; one text for each group.
+/// Returns a message for each group of files that import each other, with one import for each edge.
 pub fn cycles(tree: &Tree) -> Vec<String> {
     let imports = tree.imports();
     let mut edges: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -28,7 +28,7 @@ pub fn cycles(tree: &Tree) -> Vec<String> {
     groups.iter().map(|group| described(tree, &imports, group)).collect()
 }
 
-/// The modules that imports lead to from this one.
+/// Returns the modules that this one imports, directly or indirectly.
 fn reachable<'a>(edges: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &'a str) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     let mut open = vec![from];
@@ -53,7 +53,7 @@ fn described(tree: &Tree, imports: &BTreeSet<Import>, group: &BTreeSet<&str>) ->
         edges.entry((&import.from, &import.to)).or_default().push(&import.path);
     }
     for ((from, to), paths) in edges {
-        // A path from the root or the parent tells more than one that begins with an imported name.
+        // A path from the root or the parent is clearer than one that begins with an imported name.
         let is_full =
             |path: &&&str| ["crate::", "self::", "super::"].iter().any(|start| path.starts_with(start));
         let path = paths.iter().find(is_full).unwrap_or(&paths[0]);
@@ -62,7 +62,7 @@ fn described(tree: &Tree, imports: &BTreeSet<Import>, group: &BTreeSet<&str>) ->
     text
 }
 
-/// Imports that lead upwards in the drawing of a module, and drawings that are not of their module; one text for each.
+/// Returns a message for each import that leads upwards in a drawing, and for each drawing that does not match its module.
 pub fn upward(tree: &Tree) -> Vec<String> {
     let imports = tree.imports();
     let mut found = Vec::new();

@@ -23,7 +23,7 @@ struct Module {
     paths: Vec<Named>,
 }
 
-/// One name that a `use` declaration brings in, and whether others can take it from here.
+/// One name that a `use` declaration imports, and whether it re-exports it.
 struct Use {
     name: String,
     path: Named,
@@ -36,7 +36,7 @@ struct Named {
     path: Vec<String>,
 }
 
-/// One file needs another.
+/// An import of one file from another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Import {
     pub from: String,
@@ -45,7 +45,7 @@ pub struct Import {
     pub path: String,
 }
 
-/// Longest chain of re-exports that is followed.
+/// Maximum number of re-exports to resolve for a name.
 const HOPS: usize = 16;
 
 // === impl Tree ===
@@ -58,7 +58,7 @@ impl Tree {
         Self::new(sources)
     }
 
-    /// Builds the tree from files and their text. The program's `main.rs` is another crate.
+    /// Builds the tree from files and their text. Ignores `main.rs`, which is another crate.
     pub fn new(sources: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut modules: BTreeMap<_, _> = sources
             .into_iter()
@@ -73,12 +73,12 @@ impl Tree {
         Self { modules }
     }
 
-    /// The file of a module.
+    /// Returns the file of a module.
     pub fn file(&self, module: &str) -> &str {
         &self.modules[module].file
     }
 
-    /// Every import of one file from another, re-exports resolved to the file that defines the name.
+    /// Returns all imports of one file from another, with re-exports resolved to the file that defines the name.
     pub fn imports(&self) -> BTreeSet<Import> {
         let mut imports = BTreeSet::new();
         for (from, module) in &self.modules {
@@ -93,18 +93,18 @@ impl Tree {
         imports
     }
 
-    /// The modules whose documentation draws floors, each with the names from the topmost down.
+    /// Returns the modules whose documentation draws floors, each with the names from the topmost down.
     pub fn drawings(&self) -> BTreeMap<String, Vec<String>> {
         let drawn = self.modules.iter().map(|(path, module)| (path.clone(), drawing(&module.text)));
         drawn.filter(|(_, names)| !names.is_empty()).collect()
     }
 
-    /// The modules directly below this one.
+    /// Returns the modules directly below this one.
     pub fn children(&self, module: &str) -> BTreeSet<String> {
         self.modules.keys().filter_map(|path| child(module, path)).map(str::to_owned).collect()
     }
 
-    /// The path from the root; none, if it leads into another crate.
+    /// Returns the path from the root, or `None` for a path of another crate.
     fn absolute(&self, module: &str, named: &Named, hops: usize) -> Option<Vec<String>> {
         let mut base: Vec<String> =
             module.split("::").filter(|name| !name.is_empty()).map(str::to_owned).collect();
@@ -128,7 +128,7 @@ impl Tree {
             first => {
                 let hops = hops.checked_sub(1)?;
                 let known = self.modules[module].uses.iter().find(|used| used.name == first)?;
-                // A name that stands for itself is another crate's.
+                // A name that begins its own path belongs to another crate.
                 if known.path.path.first().is_some_and(|name| name == first) {
                     return None;
                 }
@@ -140,7 +140,7 @@ impl Tree {
         Some(base)
     }
 
-    /// The module that defines the last name of a path.
+    /// Returns the module that defines the last name of a path.
     fn defining(&self, path: &[String], hops: usize) -> Option<String> {
         let (length, module) = (0..=path.len())
             .rev()
@@ -199,7 +199,7 @@ struct Scanner {
     uses: Vec<Use>,
     paths: Vec<Named>,
     depth: usize,
-    /// Inline modules that are open, with the depth at which each ends.
+    /// Open inline modules, with the depth at which each ends.
     within: Vec<(String, usize)>,
 }
 
@@ -216,7 +216,7 @@ impl Scanner {
         (self.uses, self.paths)
     }
 
-    /// Reads what the tokens begin with, and returns its length.
+    /// Reads a declaration, path or token at the start of `rest`, and returns its length.
     fn step(&mut self, before: Option<&Token>, rest: &[Token]) -> usize {
         let body = without_visibility(rest);
         let visibility = rest.len() - body.len();
@@ -264,7 +264,7 @@ impl Scanner {
 
     /// Reads the tree of a `use` declaration below a prefix.
     fn declare(&mut self, tree: &[Token], prefix: &mut Vec<String>, is_public: bool) {
-        // `::name` is another crate's.
+        // `::name` belongs to another crate.
         if prefix.is_empty() && tree.first() == Some(&Token::Separator) {
             return;
         }
@@ -286,7 +286,7 @@ impl Scanner {
                 Token::Sign('*') => prefix.push("*".to_owned()),
                 Token::Separator | Token::Sign(_) => continue,
             }
-            // A branch ends here, unless the path or a new name for it goes on.
+            // A branch ends here, unless its path or an alias continues.
             let ends = matches!(rest.first(), None | Some(Token::Sign(',')));
             if ends && prefix.len() > outer && *first != Token::Sign(',') {
                 let is_renamed = tree.len() - rest.len() >= 2 && tree[tree.len() - rest.len() - 2].is("as");
@@ -314,7 +314,7 @@ impl Scanner {
     }
 }
 
-/// Position of the brace that closes the one before these tokens.
+/// Returns the position of the brace that closes the one before these tokens.
 fn closing(tokens: &[Token]) -> usize {
     let mut depth = 0;
     for (at, token) in tokens.iter().enumerate() {
@@ -328,7 +328,7 @@ fn closing(tokens: &[Token]) -> usize {
     tokens.len()
 }
 
-/// The names of the first drawing after the heading `# Floors`, from the topmost down.
+/// Returns the names in the first drawing after the heading `# Floors`, from the topmost down.
 pub fn drawing(text: &str) -> Vec<String> {
     text.lines()
         .filter_map(|line| line.strip_prefix("//!"))
@@ -336,14 +336,14 @@ pub fn drawing(text: &str) -> Vec<String> {
         .skip_while(|line| line.trim() != "```text")
         .skip(1)
         .take_while(|line| line.trim() != "```")
-        // A line that is indented further goes on with the one above it.
+        // A line with more indentation continues the one above it.
         .filter_map(|line| line.strip_prefix(' ').filter(|line| !line.starts_with(' ')))
         .filter_map(|line| line.split_whitespace().next())
         .map(|name| name.trim_end_matches('/').trim_end_matches(".rs").to_owned())
         .collect()
 }
 
-/// The name directly below `module` on the way to `path`.
+/// Returns the name directly below `module` on the way to `path`.
 pub fn child<'a>(module: &str, path: &'a str) -> Option<&'a str> {
     let below = if module.is_empty() { path } else { path.strip_prefix(module)?.strip_prefix("::")? };
     below.split("::").next().filter(|name| !name.is_empty())
