@@ -20,7 +20,7 @@ use crate::support::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn a_null_receipt_does_not_outlive_the_mining_of_its_transaction() {
+async fn null_receipt_ends_when_its_transaction_is_mined() {
     for config in [Config::default(), in_memory::consistent()] {
         let chain = upstream::devchain().blocks(10, 3).chain();
         let program = in_memory::program(&chain, &config);
@@ -37,7 +37,7 @@ async fn a_null_receipt_does_not_outlive_the_mining_of_its_transaction() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_null_receipt_ends_with_the_head_it_was_seen_at() {
+async fn null_receipt_ends_with_the_head_it_was_seen_at() {
     let (chain, program) = setting();
     program.ask("eth_blockNumber", json!([])).await;
     let hash = chain.submit(chain.generate(1).remove(0)).map(hex).unwrap();
@@ -45,24 +45,24 @@ async fn a_null_receipt_ends_with_the_head_it_was_seen_at() {
     assert_eq!(program.ask(RECEIPT, json!([hash])).await, Value::Null);
     chain.mine(0);
     time::sleep(SOON * 2).await;
-    // The null is younger than it may be, but the head that is seen now is another.
+    // The cached null is young enough, but the head has changed.
     assert!(agrees(&program, &chain, RECEIPT, json!([hash])).await.is_object());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pending_transaction_is_never_remembered() {
+async fn pending_transaction_is_never_cached() {
     let (chain, program) = setting();
     program.ask("eth_blockNumber", json!([])).await;
     let hash = chain.submit(chain.generate(1).remove(0)).map(hex).unwrap();
     assert_eq!(agrees(&program, &chain, TRANSACTION, json!([hash])).await["blockHash"], Value::Null);
     chain.mine(0);
-    // No time has passed at all.
+    // No time has passed.
     assert!(agrees(&program, &chain, TRANSACTION, json!([hash])).await["blockHash"].is_string());
     assert!(agrees(&program, &chain, RECEIPT, json!([hash])).await.is_object());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_number_above_the_head_is_null_until_it_is_mined() {
+async fn number_above_the_head_is_null_until_it_is_mined() {
     let (chain, program) = setting();
     let next = hex(chain.head().number + 1);
     for params in [json!([next, true]), json!([next, false])] {
@@ -75,10 +75,10 @@ async fn a_number_above_the_head_is_null_until_it_is_mined() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_index_past_the_end_is_null_and_not_for_longer_than_the_block() {
+async fn index_past_the_end_is_null_until_the_block_changes() {
     let (chain, program) = setting();
     let (head, hash) = (chain.head().number, hex(chain.head().hash));
-    // Before the block is held, and after.
+    // Before the block is cached, and after.
     for held in [false, true] {
         if held {
             agrees(&program, &chain, BLOCK_BY_HASH, json!([hash, true])).await;
@@ -94,7 +94,7 @@ async fn an_index_past_the_end_is_null_and_not_for_longer_than_the_block() {
         }
     }
     assert_eq!(chain.calls_total(), 0);
-    // At a number that is not there yet, and at one whose block is replaced by a longer one.
+    // At a number that does not exist yet, and at one where a reorg brings a block with more transactions.
     let future = json!([hex(head + 1), "0x4"]);
     assert_eq!(agrees(&program, &chain, TRANSACTION_AT_NUMBER, future.clone()).await, Value::Null);
     chain.reorg_with(1, vec![chain.generate(6), Vec::new()]);
@@ -105,9 +105,9 @@ async fn an_index_past_the_end_is_null_and_not_for_longer_than_the_block() {
     assert!(agrees(&program, &chain, TRANSACTION_AT_NUMBER, future).await.is_object());
 }
 
-/// Content may be joined whenever it was asked for; that there is none may not.
+/// A call may join an earlier fetch of content, but must not get `null` from it.
 #[tokio::test(start_paused = true)]
-async fn a_null_by_hash_that_is_under_way_is_not_handed_to_those_who_come_later() {
+async fn null_by_hash_in_flight_is_not_shared_with_later_calls() {
     let chain = upstream::devchain().blocks(3, 1).chain();
     let program = in_memory::program(&chain, &Config::default());
     assert_eq!(program.call("eth_gasPrice", json!([])).await.0, 200);
@@ -126,7 +126,7 @@ async fn a_null_by_hash_that_is_under_way_is_not_handed_to_those_who_come_later(
 }
 
 #[tokio::test(start_paused = true)]
-async fn pruned_history_is_still_served_and_its_absence_not_kept() {
+async fn pruned_history_is_still_served_and_its_null_not_cached() {
     for pruned in [Pruned::Null, Pruned::Error4444] {
         let (chain, program) = setting();
         program.ask("eth_blockNumber", json!([])).await;

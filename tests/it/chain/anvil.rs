@@ -1,4 +1,4 @@
-//! Against a real node: every answer through the proxy equals the direct one.
+//! Tests with a real node: every answer through the proxy equals the direct one.
 
 use serde_json::{Value, json};
 
@@ -80,8 +80,8 @@ async fn questions(node: &Client) -> Vec<(&'static str, Value)> {
 }
 
 #[tokio::test]
-async fn a_real_nodes_answers_come_through_byte_for_byte() {
-    let Some(binary) = tools::anvil("a_real_nodes_answers_come_through_byte_for_byte") else { return };
+async fn answers_of_a_real_node_are_passed_on_byte_for_byte() {
+    let Some(binary) = tools::anvil("answers_of_a_real_node_are_passed_on_byte_for_byte") else { return };
     for arguments in [&[][..], &["--chain-id", "4242"], &["--hardfork", "london"]] {
         let node = Anvil::start(binary.clone(), arguments).await;
         let proxy = proxy::new().upstream_url(node.url()).run().await;
@@ -101,20 +101,20 @@ async fn a_real_nodes_answers_come_through_byte_for_byte() {
     }
 }
 
-/// A node, and everything that is asked of it after each change.
+/// A node that changes, and the clients that compare its answers after each change.
 struct Changing {
-    /// Where changes are made.
+    /// Client through which the test changes the node.
     hand: Client,
     direct: Client,
     through: Client,
-    /// Every transaction that ever was.
+    /// All transactions so far, including dropped ones.
     transactions: Vec<Value>,
 }
 
 // === impl Changing ===
 
 impl Changing {
-    /// Makes a change, and holds every answer against the node's own: fetched, and from memory.
+    /// Makes a change, and compares every answer with the node's own twice: fetched, and from the cache.
     async fn change(&mut self, method: &str, params: Value) -> Value {
         let result = value(&self.hand, method, params.clone()).await;
         let mut questions = questions(&self.direct).await;
@@ -137,7 +137,7 @@ impl Changing {
         result
     }
 
-    /// Sends a transaction, and waits until the node has mined it: that may be a moment after its answer.
+    /// Sends a transaction and waits until the node has mined it, which may be a moment after its answer.
     async fn send(&mut self, to: u64) {
         let transfer = json!([{ "from": SENDER, "to": format!("0x{to:040x}"), "value": "0x1" }]);
         let hash = value(&self.hand, "eth_sendTransaction", transfer).await;
@@ -158,12 +158,12 @@ impl Changing {
         self.send(0x3001).await;
         self.change("evm_mine", json!([])).await;
 
-        // The newest blocks are replaced by empty ones, and by one with another transaction.
+        // Replaces the newest blocks by empty ones, and then by one with another transaction.
         self.change("anvil_reorg", json!([3, []])).await;
         self.send(0x3002).await;
         let other = json!([{ "from": SENDER, "to": format!("0x{:040x}", 0x3003), "value": "0x2" }, 0]);
         self.change("anvil_reorg", json!([2, [other]])).await;
-        // Past what the node calls final.
+        // Below the finalized block.
         self.change("anvil_reorg", json!([12, []])).await;
 
         let snapshot = self.change("evm_snapshot", json!([])).await;
@@ -184,8 +184,8 @@ impl Changing {
 }
 
 #[tokio::test]
-async fn a_development_node_may_be_changed_behind_the_proxys_back() {
-    let Some(binary) = tools::anvil("a_development_node_may_be_changed_behind_the_proxys_back") else {
+async fn development_node_may_be_changed_without_the_proxy() {
+    let Some(binary) = tools::anvil("development_node_may_be_changed_without_the_proxy") else {
         return;
     };
     let node = Anvil::start(binary, &["--slots-in-an-epoch", "4"]).await;
@@ -208,7 +208,7 @@ async fn any_node_may_be_changed_through_the_proxy() {
     let (direct, through) = (client::at(node.url()), client::http(&proxy));
     let hand = through.clone();
     Changing { hand, direct, through, transactions: Vec::new() }.change_everything().await;
-    // It was memory that answered most of that.
+    // Most of these answers come from the cache.
     let mut hits = 0;
     for outcome in ["hit", "derived"] {
         let labels = format!(r#"method="eth_getTransactionReceipt",outcome="{outcome}""#);
@@ -217,7 +217,7 @@ async fn any_node_may_be_changed_through_the_proxy() {
     assert!(hits > 100, "{hits}");
 }
 
-/// Asks everything about these blocks and transactions through the proxy, and compares with the node's own answers.
+/// Makes all calls about these blocks and transactions through the proxy, and compares with the node's own answers.
 async fn all_agree(direct: &Client, through: &Client, numbers: u64, transactions: &[Value]) {
     for number in 0..=numbers {
         let number = format!("{number:#x}");
@@ -246,8 +246,8 @@ async fn transfer(node: &Client, to: u64) -> Value {
 }
 
 #[tokio::test]
-async fn node_that_reverts_below_its_finalized_block_is_believed() {
-    let Some(binary) = tools::anvil("node_that_reverts_below_its_finalized_block_is_believed") else {
+async fn node_that_reverts_below_its_finalized_block_is_followed() {
+    let Some(binary) = tools::anvil("node_that_reverts_below_its_finalized_block_is_followed") else {
         return;
     };
     let node = Anvil::start(binary, &["--chain-id", "5555", "--slots-in-an-epoch", "1"]).await;
@@ -260,7 +260,7 @@ async fn node_that_reverts_below_its_finalized_block_is_believed() {
     }
     value(&through, "eth_getBlockByNumber", json!(["finalized", false])).await;
     all_agree(&direct, &through, 21, &transactions).await;
-    // Behind the proxy's back, to where it was, and on another branch.
+    // Without the proxy: back to the snapshot, and on to another branch.
     value(&direct, "evm_revert", json!([snapshot])).await;
     for to in 0x7000..0x7005 {
         transactions.push(transfer(&direct, to).await);
@@ -271,8 +271,8 @@ async fn node_that_reverts_below_its_finalized_block_is_believed() {
 }
 
 #[tokio::test]
-async fn transaction_mined_twice_is_told_as_the_node_tells_it() {
-    let Some(binary) = tools::anvil("transaction_mined_twice_is_told_as_the_node_tells_it") else { return };
+async fn transaction_mined_twice_is_answered_as_by_the_node() {
+    let Some(binary) = tools::anvil("transaction_mined_twice_is_answered_as_by_the_node") else { return };
     let node = Anvil::start(binary, &[]).await;
     let proxy = proxy::new().upstream_url(node.url()).run().await;
     let (direct, through) = (client::at(node.url()), client::http(&proxy));
@@ -286,7 +286,7 @@ async fn transaction_mined_twice_is_told_as_the_node_tells_it() {
     }]);
     let second = value(&direct, "eth_sendTransaction", again).await;
     assert_eq!(first, second, "the very same transaction");
-    eventually("it is mined again", async || {
+    eventually("the transaction is mined again", async || {
         value(&direct, "eth_getTransactionReceipt", json!([first])).await["blockNumber"] == "0x2"
     })
     .await;
@@ -294,8 +294,8 @@ async fn transaction_mined_twice_is_told_as_the_node_tells_it() {
 }
 
 #[tokio::test]
-async fn development_node_may_be_given_another_chain_id() {
-    let Some(binary) = tools::anvil("development_node_may_be_given_another_chain_id") else { return };
+async fn development_node_may_change_its_chain_id() {
+    let Some(binary) = tools::anvil("development_node_may_change_its_chain_id") else { return };
     let node = Anvil::start(binary, &[]).await;
     let allowed = ["anvil_*"].map(str::to_owned);
     let proxy = proxy::new()
@@ -319,7 +319,7 @@ async fn website_cannot_spend_unlocked_accounts() {
     let (Some(binary), Some(browser)) = (tools::anvil(TEST), tools::chromium(TEST)) else { return };
     let Some(mut command) = tools::node_script(TEST, "website.mjs") else { return };
     let node = Anvil::start(binary, &[]).await;
-    // Allowed by the operator, which is not enough for a page.
+    // A web page may not call these methods even though the operator allows them.
     let allowed = ["eth_*", "net_*", "web3_*", "anvil_*", "personal_*"].map(str::to_owned);
     let proxy = proxy::new()
         .upstream_url(node.url())

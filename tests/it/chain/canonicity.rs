@@ -1,5 +1,4 @@
-//! Answers that were wrong under reorgs, lag and false answers, one test for each: in memory, under a clock that the test
-//! moves.
+//! Regression tests for wrong answers under reorgs, lag and false answers, in memory and with paused time.
 
 use std::{
     sync::{
@@ -38,12 +37,12 @@ use crate::support::{
 /// Longer than `max_staleness`.
 const STALE: Duration = Duration::from_millis(1100);
 
-/// A chain whose blocks become final after two more.
+/// Configuration of a chain whose finalized block is two below the head.
 fn fast_finality() -> devchain::Config {
     devchain::Config { safe_distance: 1, finalized_distance: 2, ..devchain::Config::default() }
 }
 
-/// The same with blocks so far apart that those a few below the finalized one are final by one answer.
+/// As [`fast_finality`], with an hour between blocks, so that one answer makes a block below the finalized one final.
 fn slow_blocks() -> devchain::Config {
     devchain::Config { slot_seconds: 3600, ..fast_finality() }
 }
@@ -54,12 +53,12 @@ fn chain_of(config: devchain::Config, blocks: usize) -> DevChain {
     chain
 }
 
-/// The node's own answer of this moment; null where it answers with an error.
+/// Returns the node's own current answer, or `null` if it is an error.
 fn answer_or_null(chain: &DevChain, method: &str, params: &Value) -> Value {
     chain.answer(method, params).map_or(Value::Null, |answer| serde_json::from_slice(&answer).unwrap())
 }
 
-/// Asks, and compares the answer with the node's own of this moment.
+/// Calls the proxy and compares the answer with the node's own current answer.
 async fn agrees(program: &InMemory, chain: &DevChain, method: &str, params: Value) -> Value {
     let answer = program.ask(method, params.clone()).await;
     let truth = answer_or_null(chain, method, &params);
@@ -68,7 +67,7 @@ async fn agrees(program: &InMemory, chain: &DevChain, method: &str, params: Valu
     answer
 }
 
-/// Asks everything about these numbers and transactions, and compares it with the node's own answers.
+/// Makes all calls about these numbers and transactions, and compares the answers with the node's own.
 async fn all_agree(
     program: &InMemory,
     chain: &DevChain,
@@ -92,7 +91,7 @@ fn transactions(chain: &DevChain, numbers: impl Iterator<Item = u64>) -> Vec<B25
     numbers.flat_map(|number| chain.transactions_of(chain.hash_at(number).unwrap())).collect()
 }
 
-/// A chain of 20 blocks that the program has seen grow, with all of it asked for; and all transactions.
+/// Returns a chain of 20 blocks, a proxy that has seen it grow and cached all of it, and all transactions.
 async fn grown() -> (DevChain, InMemory, Vec<B256>) {
     grown_with(|_| {}).await
 }
@@ -114,12 +113,12 @@ async fn grown_with(change: impl FnOnce(&mut Config)) -> (DevChain, InMemory, Ve
     (chain, program, hashes)
 }
 
-// ## A chain that goes back below the finalized block
+// ## A chain that regresses below the finalized block
 
 #[tokio::test(start_paused = true)]
 async fn chain_reverted_below_final_is_forwarded() {
     let (chain, program, mut hashes) = grown().await;
-    // To block 0, and five other blocks on it: nothing is left where the finalized block was.
+    // Five other blocks on block 0: the number of the finalized block no longer exists.
     chain.reorg(20, 5);
     hashes.extend(transactions(&chain, 1..=5));
     time::sleep(STALE).await;
@@ -129,7 +128,7 @@ async fn chain_reverted_below_final_is_forwarded() {
         agrees(&program, &chain, BLOCK_BY_NUMBER, json!([tag, true])).await;
     }
     assert_eq!(program.metric("finality_alarms_total"), 0, "the node may still catch up");
-    // It does not.
+    // The node does not catch up.
     for _ in 0..11 {
         time::sleep(Duration::from_secs(60)).await;
         agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
@@ -160,8 +159,8 @@ async fn node_that_rewinds_and_catches_up_raises_no_alarm() {
         time::sleep(Duration::from_secs(10)).await;
         program.ask("eth_blockNumber", json!([])).await;
         all_agree(&program, &chain, 1..=8, &[]).await;
-        // Above the head that the node shows, nothing comes from the cache: at first the node is taken to lag behind what it
-        // must have, and then its word counts.
+        // Above the head of the node, nothing comes from the cache: at first the proxy assumes that the node lags, and later it
+        // passes on the node's answers.
         for number in 9..=21 {
             let (_, reply) = program.call(BLOCK_BY_NUMBER, json!([hex(number), true])).await;
             let expected = if number <= 20 && round < 1 { json!(-32010) } else { Value::Null };
@@ -179,7 +178,7 @@ async fn node_that_rewinds_and_catches_up_raises_no_alarm() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn finalized_block_that_cannot_be_asked_for_denies_nothing() {
+async fn failed_check_of_the_finalized_block_denies_nothing() {
     let (chain, program, _) = grown().await;
     let final_block = answer_or_null(&chain, BLOCK_BY_NUMBER, &json!([hex(15), true]));
     chain.reorg(8, 200);
@@ -193,7 +192,7 @@ async fn finalized_block_that_cannot_be_asked_for_denies_nothing() {
     assert_eq!(program.metric("finality_alarms_total"), 0);
 }
 
-/// Looks at the head until a lower one is no longer taken for lag.
+/// Asks for the head until the proxy no longer takes a lower one for lag.
 async fn outlast_lag(program: &InMemory) {
     for _ in 0..5 {
         time::sleep(Duration::from_secs(10)).await;
@@ -201,14 +200,14 @@ async fn outlast_lag(program: &InMemory) {
     }
 }
 
-/// Makes the node refuse a block by its number, and `finalized`, with an error of its own making.
+/// Makes the node refuse a block, by number or tag, with an error.
 fn refuse(chain: &DevChain, block: &str, message: &str) {
     let error = Fault::Error { code: -32000, message: message.to_owned() };
     chain.fail(error).on(format!(r#"eth_getBlockByNumber["{block}"*"#)).always();
 }
 
 #[tokio::test(start_paused = true)]
-async fn pruned_finalized_block_is_known_by_a_higher_one() {
+async fn pruned_finalized_block_is_confirmed_by_a_higher_one() {
     let (chain, program, _) = grown().await;
     chain.mine_many(100, 1);
     refuse(&chain, "0x12", "required historical state unavailable");
@@ -220,7 +219,7 @@ async fn pruned_finalized_block_is_known_by_a_higher_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn denied_finalized_block_suspends_where_the_node_knows_no_finalized() {
+async fn calls_are_forwarded_if_the_finalized_block_and_tag_fail() {
     let (chain, program, hashes) = grown().await;
     chain.rollback(12);
     refuse(&chain, "finalized", "'finalized' tag not supported on pre-merge network");
@@ -233,7 +232,7 @@ async fn denied_finalized_block_suspends_where_the_node_knows_no_finalized() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn error_of_a_finalized_block_that_was_denied_fails_no_call() {
+async fn error_for_a_denied_finalized_block_fails_no_call() {
     let (chain, program, _) = grown().await;
     chain.rollback(12);
     outlast_lag(&program).await;
@@ -248,7 +247,7 @@ async fn error_of_a_finalized_block_that_was_denied_fails_no_call() {
 #[tokio::test(start_paused = true)]
 async fn short_reorg_keeps_the_links_of_the_window() {
     let (chain, program, _) = grown().await;
-    // The head that the program sees stands on a block that it has not seen.
+    // The proxy has not seen the parent of the new head.
     chain.reorg(1, 2);
     time::sleep(STALE).await;
     chain.clear_calls();
@@ -262,9 +261,9 @@ async fn short_reorg_keeps_the_links_of_the_window() {
     assert_eq!(chain.calls_total(), 0);
 }
 
-// ## One answer of a replica that is behind
+// ## One answer of a lagging replica
 
-/// Which of several nodes behind one URL answers the next call.
+/// Selects the node behind one URL that answers the next call.
 #[derive(Clone, Default)]
 struct Balancer(Arc<AtomicUsize>);
 
@@ -273,7 +272,7 @@ impl Balancer {
         self.0.store(replica, Relaxed);
     }
 
-    /// The program in front of these nodes, as one endpoint.
+    /// Returns a proxy in front of these nodes as one endpoint.
     fn program(&self, replicas: &[DevChain], config: &Config) -> InMemory {
         in_memory::program_of(vec![self.endpoint(replicas)], config)
     }
@@ -289,7 +288,7 @@ impl Balancer {
     }
 }
 
-/// A node, and one that is behind it on a branch that was left at block 30.
+/// Returns a node, and one that lags behind it with an orphan at block 30.
 fn replicas(config: &devchain::Config) -> [DevChain; 2] {
     let [ahead, behind] = [(); 2].map(|()| chain_of(config.clone(), 30));
     ahead.reorg(1, 8);
@@ -298,7 +297,7 @@ fn replicas(config: &devchain::Config) -> [DevChain; 2] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replica_behind_makes_no_orphan_final() {
+async fn lagging_replica_makes_no_orphan_final() {
     for (method, params) in [
         (BLOCK_BY_NUMBER, json!([hex(30), true])),
         (BLOCK_BY_NUMBER, json!([hex(30), false])),
@@ -322,7 +321,7 @@ async fn replica_behind_makes_no_orphan_final() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deep_history_is_final_by_one_answer() {
+async fn one_answer_makes_deep_history_final() {
     let chain = chain_of(slow_blocks(), 40);
     let program = in_memory::program(&chain, &Config::default());
     program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
@@ -356,7 +355,7 @@ async fn recent_history_costs_a_header_to_read_again() {
     assert_eq!(calls, [r#"eth_getBlockByNumber["0xe",false]"#]);
 }
 
-/// The same here, and nobody reads that number again.
+/// A receipt, rather than another read of the number, reveals the orphan.
 #[tokio::test(start_paused = true)]
 async fn receipt_that_contradicts_an_unlinked_entry_drops_it() {
     let [ahead, behind] = [(); 2].map(|()| chain_of(slow_blocks(), 30));
@@ -375,9 +374,9 @@ async fn receipt_that_contradicts_an_unlinked_entry_drops_it() {
     all_agree(&program, &ahead, 30..=30, &[]).await;
 }
 
-/// The assumption behind the margin does not hold here: the orphan is an hour old, and a replica still shows it.
+/// The assumption behind `final_margin` does not hold here: a replica still shows an orphan that is hours old.
 #[test]
-fn misfit_among_final_entries_leaves_the_disk_too() {
+fn contradicted_final_entry_is_removed_from_disk_too() {
     let [ahead, behind] = [(); 2].map(|()| chain_of(slow_blocks(), 30));
     ahead.reorg(1, 30);
     let (replicas, balancer) = ([ahead.clone(), behind], Balancer::default());
@@ -387,7 +386,7 @@ fn misfit_among_final_entries_leaves_the_disk_too() {
     let stale = || time::sleep(Duration::from_millis(40));
     let start = || {
         let disk = || loop {
-            // The one before may not have let go of it yet.
+            // The previous proxy may not have released the directory yet.
             match Disk::open(&DiskConfig::new(&directory)) {
                 Ok(disk) => return disk,
                 Err(_) => std::thread::sleep(Duration::from_millis(2)),
@@ -399,14 +398,14 @@ fn misfit_among_final_entries_leaves_the_disk_too() {
         })
     };
     let written = |program: &InMemory| program.metric(r#"tier_writes_total{tier="disk",outcome="written"}"#);
-    // Each in a runtime of its own: what the first left running would hold the directory.
+    // Each in its own runtime: remaining tasks of the first would lock the directory.
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
     first.block_on(async {
         let program = start();
         program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
         program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
-        // Nothing is written before that.
+        // The proxy writes nothing before that.
         eventually("the disk is confirmed", async || {
             program.ask(BLOCK_BY_NUMBER, json!([hex(20), true])).await;
             program.tiers.is_confirmed()
@@ -423,7 +422,7 @@ fn misfit_among_final_entries_leaves_the_disk_too() {
             "final, by one answer"
         );
         eventually("the orphan is written", async || written(&program) > before).await;
-        // Its child names another parent: neither is taken for final.
+        // The canonical child names another parent: the proxy takes neither for final.
         agrees(&program, &ahead, BLOCK_BY_NUMBER, json!([hex(31), true])).await;
         stale().await;
         all_agree(&program, &ahead, 30..=31, &[]).await;
@@ -439,7 +438,8 @@ fn misfit_among_final_entries_leaves_the_disk_too() {
 
 // ## Single answers that name another block
 
-/// A final block, an orphan beside it, and a receipt and a transaction that are said to be in this one.
+/// Lets the node answer a call for a final transaction or its receipt with a false block hash, of an orphan or of no
+/// block.
 async fn false_place(is_orphan: bool, method: &str) -> (DevChain, InMemory) {
     let chain = chain_of(slow_blocks(), 10);
     let orphan = chain.hash_at(10).unwrap();
@@ -456,11 +456,11 @@ async fn false_place(is_orphan: bool, method: &str) -> (DevChain, InMemory) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn false_single_answer_is_dropped_and_says_nothing_of_its_number() {
+async fn false_single_answer_is_dropped_and_does_not_set_its_number() {
     for is_orphan in [true, false] {
         for method in [RECEIPT, TRANSACTION] {
             let (chain, program) = false_place(is_orphan, method).await;
-            // At once, for this is not about that transaction.
+            // At once: the answer about the transaction does not affect the number.
             agrees(&program, &chain, BLOCK_BY_NUMBER, json!([hex(10), true])).await;
             time::sleep(STALE).await;
             all_agree(&program, &chain, 10..=10, &transactions(&chain, 10..=10)).await;
@@ -475,9 +475,9 @@ async fn false_single_answer_is_dropped_and_says_nothing_of_its_number() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn false_single_answer_does_not_beat_a_proved_block() {
+async fn false_single_answer_does_not_override_a_proved_block() {
     let (chain, program) = false_place(true, RECEIPT).await;
-    // The block comes by its true hash, and with it the proof of where the transaction is.
+    // The block with its true hash proves the place of the transaction.
     let hash = chain.hash_at(10).unwrap();
     agrees(&program, &chain, BLOCK_BY_NUMBER, json!([hex(10), true])).await;
     agrees(&program, &chain, BLOCK_BY_HASH, json!([hash, true])).await;
@@ -505,7 +505,7 @@ async fn single_receipt_of_deep_history_costs_two_calls() {
 // ## The same transaction twice
 
 #[tokio::test(start_paused = true)]
-async fn repeated_transaction_is_told_as_the_node_tells_it() {
+async fn repeated_transaction_is_answered_as_by_the_node() {
     let config = devchain::Config { chain_id: 31337, ..devchain::Config::default() };
     let chain = chain_of(config, 5);
     let program = in_memory::program(&chain, &Config::default());
@@ -536,7 +536,7 @@ async fn tag_whose_block_is_denied_means_the_new_head() {
     }
 }
 
-/// What is said to a batch of two, errors too.
+/// Sends a batch of two calls and returns the replies, including errors.
 async fn replies(program: &InMemory, calls: [(&str, Value); 2]) -> Value {
     let call = |(method, params)| json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
     let (_, body) = program.send(json!(calls.map(call)).to_string()).await;
@@ -544,13 +544,13 @@ async fn replies(program: &InMemory, calls: [(&str, Value); 2]) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tag_means_one_block_to_a_batch_or_an_error() {
+async fn tag_means_one_block_in_a_batch_or_an_error() {
     let config = devchain::Config { keep_orphans: false, ..fast_finality() };
     let chain = chain_of(config, 10);
     let program = in_memory::program(&chain, &Config::default());
     let head = program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await["hash"].clone();
     chain.reorg(1, 2);
-    // The first is in the cache, and so the tag means that block; the second would have to be fetched.
+    // The first entry is cached, so the tag means that block; the second needs a fetch.
     let replies =
         replies(&program, [(BLOCK_BY_NUMBER, json!(["latest", false])), (RECEIPTS, json!(["latest"]))]).await;
     assert_eq!(replies[0]["result"]["hash"], head);
@@ -568,7 +568,7 @@ async fn safe_of_a_batch_is_on_the_branch_of_its_latest() {
     let program = in_memory::program(&chain, &Config::default());
     program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     chain.reorg(2, 3);
-    // The head is known, and still fresh; what `safe` means is asked for, and is on the new branch.
+    // The proxy still has a fresh head; it fetches `safe`, which is on the new branch.
     let batch = || [(BLOCK_BY_NUMBER, json!(["latest", false])), (BLOCK_BY_NUMBER, json!(["safe", false]))];
     let first = replies(&program, batch()).await;
     assert_eq!(first[1]["error"]["code"], -32010, "{first}");
@@ -576,10 +576,10 @@ async fn safe_of_a_batch_is_on_the_branch_of_its_latest() {
     assert_eq!(second[0]["result"]["parentHash"], second[1]["result"]["hash"], "{second}");
 }
 
-// ## The chain changes while an answer is waited for
+// ## The chain changes during a fetch
 
 #[tokio::test(start_paused = true)]
-async fn fetch_in_flight_over_a_reorg_is_not_handed_out() {
+async fn fetch_in_flight_over_a_reorg_is_discarded() {
     let number = hex(9);
     for (method, by_transaction, params) in [
         (BLOCK_BY_NUMBER, false, json!([number, true])),
@@ -603,7 +603,7 @@ async fn fetch_in_flight_over_a_reorg_is_not_handed_out() {
         let pending = tokio::spawn(async move { asking.ask(&method_asked, asked).await });
         time::sleep(Duration::from_millis(100)).await;
         chain.reorg(3, 4);
-        // A write has the next call look anew: another client is shown the new head.
+        // After a write the next call refreshes the head: another client sees the new one.
         let raw = chain.generate(1).remove(0);
         let raw = alloy_eips::eip2718::Encodable2718::encoded_2718(&raw);
         program.ask("eth_sendRawTransaction", json!([hex(alloy_primitives::Bytes::from(raw))])).await;
@@ -625,7 +625,7 @@ async fn answer_without_a_block_in_flight_over_a_reorg_is_discarded() {
     ] {
         for level in [Demand::Auto, Demand::Structural] {
             if (method, level) == (TRANSACTION_COUNT, Demand::Auto) {
-                // It is cut from the block, which names itself.
+                // The proxy derives it from the block, which contains its own hash.
                 continue;
             }
             let chain = chain_of(devchain::Config::default(), 8);
@@ -655,7 +655,7 @@ async fn answer_without_a_block_in_flight_over_a_reorg_is_discarded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forwarded_transaction_in_flight_over_a_reorg_is_not_handed_out() {
+async fn forwarded_transaction_in_flight_over_a_reorg_is_discarded() {
     let config = devchain::Config { chain_id: 31337, ..devchain::Config::default() };
     let chain = chain_of(config, 5);
     let program = in_memory::program(&chain, &Config::default());
@@ -671,10 +671,10 @@ async fn forwarded_transaction_in_flight_over_a_reorg_is_not_handed_out() {
     assert!(pending.await.unwrap() == answer_or_null(&chain, TRANSACTION, &params));
 }
 
-// ## Answers that must be there
+// ## Answers that must exist
 
 #[tokio::test(start_paused = true)]
-async fn null_for_data_known_to_exist_is_asked_for_again() {
+async fn null_for_known_data_is_retried() {
     let chain = chain_of(fast_finality(), 10);
     let program = in_memory::program(&chain, &Config::default());
     agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", true])).await;
@@ -689,7 +689,7 @@ async fn null_for_data_known_to_exist_is_asked_for_again() {
         agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", true])).await;
         chain.fail(Fault::Null).on("eth_get*Receipt*").times(2);
         agrees(&program, &chain, method, params.clone()).await;
-        // And a list that is empty, or lacks one.
+        // Also for a list that is empty or incomplete.
         chain.fail(Lie::EmptiedTransactions).on("eth_getBlockReceipts").times(2);
         let program = in_memory::program(&chain, &Config::default());
         agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", true])).await;
@@ -716,7 +716,7 @@ async fn short_receipt_list_of_a_known_block_is_retried() {
                 }
                 chain.clear_faults();
             }
-            // A block that is tracked because it is between two heads.
+            // A block that the proxy tracks because it is between two heads.
             let program = in_memory::program(&chain, &config);
             agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
             chain.mine_many(3, 2);
@@ -730,7 +730,7 @@ async fn short_receipt_list_of_a_known_block_is_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn null_for_a_block_that_was_read_by_number_is_asked_for_again() {
+async fn null_for_a_block_read_by_number_is_retried() {
     let chain = chain_of(devchain::Config::default(), 10);
     for method in [RECEIPT, RECEIPTS] {
         let program = in_memory::program(&chain, &Config::default());
@@ -745,7 +745,7 @@ async fn null_for_a_block_that_was_read_by_number_is_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_few_receipts_are_dropped_when_their_block_comes() {
+async fn incomplete_receipts_are_dropped_when_their_block_arrives() {
     let chain = chain_of(fast_finality(), 10);
     let mut config = Config::default();
     config.verify.level = Demand::Structural;
@@ -772,7 +772,7 @@ async fn block_without_transactions_has_no_receipts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn data_known_to_exist_that_never_comes_is_an_error() {
+async fn known_data_that_never_arrives_is_an_error() {
     let chain = chain_of(fast_finality(), 10);
     let program = in_memory::program(&chain, &Config::default());
     agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", true])).await;
@@ -783,25 +783,25 @@ async fn data_known_to_exist_that_never_comes_is_an_error() {
     assert_eq!(reply["error"]["message"], format!("the upstream does not have receipt of {hash} yet"));
     chain.clear_calls();
     let (_, again) = program.call(RECEIPT, json!([hash])).await;
-    assert_eq!((&again["error"], chain.count(RECEIPT)), (&reply["error"], 0), "it fails at once");
+    assert_eq!((&again["error"], chain.count(RECEIPT)), (&reply["error"], 0), "fails without a fetch");
     chain.clear_faults();
     time::sleep(STALE).await;
     agrees(&program, &chain, RECEIPT, json!([hash])).await;
-    // What nobody has seen is not there.
+    // An unknown transaction has no receipt.
     agrees(&program, &chain, RECEIPT, json!([B256::repeat_byte(9)])).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn pruned_history_that_is_known_is_an_error_not_null() {
+async fn pruned_known_history_is_an_error_not_null() {
     let (chain, program, _) = grown_with(|config| config.cache.size = bytesize::ByteSize::kib(16)).await;
     chain.prune_below(20, Pruned::Null);
-    // The view knows the block; its receipts are not in so small a cache.
+    // The proxy tracks the block; the small cache has evicted its receipts.
     let (_, reply) = program.call(RECEIPTS, json!([hex(2)])).await;
     assert_eq!(reply["error"]["code"], -32010, "{reply}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn single_receipt_that_its_proved_block_contradicts_is_dropped() {
+async fn single_receipt_contrary_to_its_proved_block_is_dropped() {
     for (member, value) in [
         ("from", json!("0x00000000000000000000000000000000000000aa")),
         ("to", json!("0x00000000000000000000000000000000000000bb")),
@@ -820,9 +820,9 @@ async fn single_receipt_that_its_proved_block_contradicts_is_dropped() {
     }
 }
 
-/// A block far below the finalized one is final by one answer, and linked to nothing.
+/// One answer made the block final, far below the finalized block and without a link to it.
 #[tokio::test(start_paused = true)]
-async fn receipts_that_a_node_has_pruned_do_not_cost_their_block_its_place() {
+async fn pruned_receipts_do_not_affect_their_final_block() {
     let chain = chain_of(slow_blocks(), 20);
     let program = in_memory::program(&chain, &Config::default());
     program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
@@ -848,7 +848,7 @@ async fn receipts_that_a_node_has_pruned_do_not_cost_their_block_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn null_on_a_development_chain_is_handed_on() {
+async fn null_on_a_development_chain_is_passed_on() {
     let config = devchain::Config { chain_id: 31337, ..devchain::Config::default() };
     let chain = chain_of(config, 5);
     let program = in_memory::program(&chain, &Config::default());
@@ -857,10 +857,10 @@ async fn null_on_a_development_chain_is_handed_on() {
     assert_eq!(program.ask(RECEIPT, json!([transactions(&chain, 5..=5)[0]])).await, Value::Null);
 }
 
-// ## Errors to what the client did not ask
+// ## Errors to calls that the client did not make
 
 #[tokio::test(start_paused = true)]
-async fn error_to_the_full_form_is_not_handed_to_a_client_that_wants_hashes() {
+async fn error_to_the_full_form_is_not_passed_to_a_hashes_call() {
     let refuses = || Fault::Error { code: -32000, message: "response too large".to_owned() };
     let chain = chain_of(fast_finality(), 10);
     let program = in_memory::program(&chain, &Config::default());
@@ -879,12 +879,12 @@ async fn error_to_the_full_form_is_not_handed_to_a_client_that_wants_hashes() {
         agrees(&program, &chain, RECEIPT, json!([hash])).await;
     }
     let (_, reply) = program.call(BLOCK_BY_NUMBER, json!([hex(5), true])).await;
-    assert_eq!(reply["error"]["message"], "response too large", "who asks for it is told");
+    assert_eq!(reply["error"]["message"], "response too large", "the full form");
 }
 
-/// Over HTTP: only there answers have a limit.
+/// Over HTTP, because only there answers have a size limit.
 #[tokio::test]
-async fn full_form_that_is_too_large_is_not_needed_for_hashes() {
+async fn block_with_hashes_does_not_need_the_full_form() {
     let node = upstream::devchain().blocks(3, 1).run().await;
     node.mine(400);
     node.mine(1);
@@ -906,7 +906,7 @@ async fn full_form_that_is_too_large_is_not_needed_for_hashes() {
 // ## Counts above the head
 
 #[tokio::test(start_paused = true)]
-async fn count_above_the_head_is_the_nodes_answer() {
+async fn count_above_the_head_is_forwarded() {
     let chain = chain_of(fast_finality(), 10);
     let program = in_memory::program(&chain, &Config::default());
     program.ask("eth_blockNumber", json!([])).await;
@@ -927,7 +927,7 @@ async fn finalized_block_denied_by_a_high_head_is_an_alarm_after_15_s() {
     chain.fail(Fault::Null).on(r#"eth_getBlockByNumber["0x12"*"#).times(12);
     for round in 0..20 {
         time::sleep(STALE).await;
-        // Forwarded: the new branch.
+        // The proxy forwards the call: the answer is from the new branch.
         let head = program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
         assert_eq!(head["hash"], hex(chain.head().hash), "round {round}");
         all_agree(&program, &chain, 13..=16, &hashes[36..45]).await;

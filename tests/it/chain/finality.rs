@@ -15,7 +15,7 @@ use crate::support::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn a_finalized_block_that_changes_is_an_alarm_and_costs_canonicity_not_content() {
+async fn changed_finalized_block_is_an_alarm_and_keeps_content() {
     // The same number with another hash; a higher one on another branch.
     for advance in [0, 4] {
         let chain = upstream::devchain().blocks(40, 3).chain();
@@ -26,7 +26,7 @@ async fn a_finalized_block_that_changes_is_an_alarm_and_costs_canonicity_not_con
         all_agree(&program, &chain, 25).await;
         let old = hex(chain.hash_at(30).unwrap());
         let content = program.ask(BLOCK_BY_HASH, json!([old, true])).await;
-        // What no chain should do.
+        // No chain should do this.
         chain.reorg(15, 20);
         chain.set_finalized(30 + advance);
         time::sleep(STALE).await;
@@ -42,7 +42,7 @@ async fn a_finalized_block_that_changes_is_an_alarm_and_costs_canonicity_not_con
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_higher_is_final_before_it_is_known_whether_what_was_final_stands() {
+async fn finality_waits_for_a_check_of_the_finalized_block() {
     let unsure = [
         Fault::Error { code: -32603, message: "internal error".to_owned() },
         Fault::Status(500),
@@ -55,19 +55,19 @@ async fn nothing_higher_is_final_before_it_is_known_whether_what_was_final_stand
         agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         all_agree(&program, &chain, 30).await;
         all_agree(&program, &chain, 25).await;
-        // What no chain should do; and what is new is too far away to link to what is known.
+        // No chain should do this. The new head is too far away to link to a known block.
         chain.reorg(15, 600);
         chain.set_finalized(600);
         chain.fail(fault.clone()).on(r#"eth_getBlockByNumber["0x1e"*"#).always();
         for _ in 0..3 {
             time::sleep(STALE).await;
-            // A head that does not link is not accepted before the finalized block was shown.
+            // The proxy does not accept a head without a link before the node has shown the finalized block.
             let (_, reply) = program.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
             assert!(reply["error"].is_object(), "{reply}");
             agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         }
         chain.clear_faults();
-        // Until the one that hangs is given up.
+        // Until the hanging call times out.
         time::sleep(Duration::from_secs(30)).await;
         agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
         agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
@@ -79,7 +79,7 @@ async fn nothing_higher_is_final_before_it_is_known_whether_what_was_final_stand
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_held_back_is_asked_for_again_before_long() {
+async fn deferred_finality_update_is_retried_soon() {
     let chain = upstream::devchain().blocks(40, 1).chain();
     let program = in_memory::program(&chain, &Config::default());
     chain.set_finalized(30);
@@ -104,5 +104,5 @@ async fn what_was_held_back_is_asked_for_again_before_long() {
     time::sleep(STALE).await;
     chain.clear_calls();
     all_agree(&program, &chain, 70).await;
-    assert_eq!(chain.calls_total(), 0, "it is final");
+    assert_eq!(chain.calls_total(), 0, "the block is final");
 }

@@ -1,5 +1,4 @@
-//! Following the chain before anybody asks: in memory, under a clock that the test moves; and over
-//! sockets, by what the node tells.
+//! Following the chain in the background: in memory with paused time, and over sockets with `newHeads`.
 
 use std::time::Duration;
 
@@ -28,7 +27,7 @@ fn chain() -> DevChain {
     upstream::devchain().blocks(3, 2).chain()
 }
 
-/// A program that has been following the chain for a while.
+/// Returns a proxy that has been following the chain for a while.
 async fn following(chain: &DevChain, follow: Follow) -> InMemory {
     let mut config = Config::default();
     config.chain.follow = follow;
@@ -39,7 +38,7 @@ async fn following(chain: &DevChain, follow: Follow) -> InMemory {
     program
 }
 
-/// How often the head was asked for.
+/// Returns the number of calls for the head.
 fn refreshes(chain: &DevChain) -> usize {
     chain.calls().iter().filter(|call| call.params.contains("latest")).count()
 }
@@ -49,12 +48,12 @@ fn hash(block: devchain::BlockRef) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn by_default_nothing_is_followed() {
+async fn chain_is_not_followed_by_default() {
     let chain = chain();
     let program = in_memory::program(&chain, &Config::default());
     assert_eq!(program.call("eth_chainId", json!([])).await.0, 200);
     assert_eq!(program.call("eth_getBlockByNumber", json!(["latest", false])).await.0, 200);
-    // What the first call brought about.
+    // Until the background work of the first calls is done.
     time::sleep(Duration::from_secs(1)).await;
     chain.clear_calls();
     for _ in 0..60 {
@@ -65,12 +64,12 @@ async fn by_default_nothing_is_followed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_followed_head_is_read_without_waiting_and_asked_for_once_an_interval() {
+async fn followed_head_is_served_at_once_and_polled_per_interval() {
     let chain = chain();
     let program = following(&chain, Follow::Heads).await;
     let slow = Duration::from_millis(50);
     chain.fail(Fault::Queue(slow)).any().always();
-    // From here on, so that the refresh under way is slow already.
+    // So that the refresh in flight is already slow.
     time::sleep(INTERVAL).await;
     let (begun, before) = (time::Instant::now(), refreshes(&chain));
     let mut hits = 0;
@@ -88,12 +87,12 @@ async fn a_followed_head_is_read_without_waiting_and_asked_for_once_an_interval(
     let intervals = begun.elapsed().as_millis() / INTERVAL.as_millis();
     let asked = (refreshes(&chain) - before) as u128;
     assert!((intervals - 1..=intervals + 1).contains(&asked), "{asked} refreshes in {intervals} intervals");
-    // Nobody wanted their content.
+    // `Follow::Heads` does not fetch content.
     assert_eq!(chain.count("eth_getBlockByHash"), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_others_refresh_is_not_refreshed_again() {
+async fn follower_does_not_repeat_refreshes_of_clients() {
     let chain = chain();
     let mut config = Config::default();
     config.chain.follow = Follow::Heads;
@@ -109,7 +108,7 @@ async fn what_others_refresh_is_not_refreshed_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_reader_of_a_new_block_hits() {
+async fn first_read_of_a_new_block_is_a_hit() {
     let chain = chain();
     let program = following(&chain, Follow::Blocks).await;
     for _ in 0..20 {
@@ -127,7 +126,7 @@ async fn the_first_reader_of_a_new_block_hits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_reader_of_new_receipts_hits() {
+async fn first_read_of_new_receipts_is_a_hit() {
     let chain = chain();
     let program = following(&chain, Follow::Full).await;
     for transactions in [3, 0, 2] {
@@ -146,7 +145,7 @@ async fn the_first_reader_of_new_receipts_hits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn blocks_in_between_are_fetched_too_the_newest_of_them() {
+async fn skipped_blocks_are_fetched_up_to_64() {
     for (mined, fetched) in [(5, 5), (64, 64), (200, 64)] {
         let chain = chain();
         let program = following(&chain, Follow::Blocks).await;
@@ -165,7 +164,7 @@ async fn blocks_in_between_are_fetched_too_the_newest_of_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reorg_is_followed_block_by_block() {
+async fn reorg_is_followed_block_by_block() {
     let chain = chain();
     let program = following(&chain, Follow::Blocks).await;
     chain.mine_many(3, 1);
@@ -182,7 +181,7 @@ async fn a_reorg_is_followed_block_by_block() {
     assert_eq!(whole_blocks(&chain), 3);
 }
 
-/// How often a whole block was asked for by its hash. Beside that, the view asks for headers.
+/// Returns the number of calls for a full block by hash. The proxy also asks for blocks without transactions.
 fn whole_blocks(chain: &DevChain) -> usize {
     let blocks = chain.calls();
     let is_block =
@@ -191,7 +190,7 @@ fn whole_blocks(chain: &DevChain) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_upstream_is_asked_less_and_less_and_followed_again_when_it_is_back() {
+async fn follower_backs_off_and_resumes_after_recovery() {
     let chain = chain();
     let program = following(&chain, Follow::Blocks).await;
     chain.fail(Fault::Status(503)).any().always();
@@ -205,7 +204,7 @@ async fn a_failing_upstream_is_asked_less_and_less_and_followed_again_when_it_is
     assert_eq!(status, "holdfast; hit; detail=block");
     assert_eq!(block["hash"], json!(hash(chain.head())));
 
-    // Contact lost: who answers next says first who it is.
+    // After a lost connection, the proxy first checks the identity of the node.
     chain.fail(Fault::Reset).any().always();
     time::sleep(Duration::from_secs(60)).await;
     chain.clear_faults();
@@ -218,10 +217,10 @@ async fn a_failing_upstream_is_asked_less_and_less_and_followed_again_when_it_is
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_block_that_cannot_be_had_is_asked_for_again_and_one_that_cannot_be_right_is_not() {
+async fn follower_retries_missing_blocks_but_not_false_ones() {
     let chain = chain();
     let program = following(&chain, Follow::Blocks).await;
-    // A replica that has not got it yet.
+    // A replica that does not have the block yet.
     chain.fail(Fault::Null).on("eth_getBlockByHash").times(2);
     chain.mine(2);
     time::sleep(6 * INTERVAL).await;
@@ -237,7 +236,7 @@ async fn a_block_that_cannot_be_had_is_asked_for_again_and_one_that_cannot_be_ri
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stranger_is_not_followed() {
+async fn wrong_chain_is_not_followed() {
     let chain = chain();
     let mut config = Config { chain_id: Some(1), ..Config::default() };
     config.chain.follow = Follow::Full;
@@ -248,7 +247,7 @@ async fn a_stranger_is_not_followed() {
 
 // ## Over sockets
 
-/// Short, so that polling would show.
+/// Short, so that polling would be noticed.
 const SOON: Duration = Duration::from_millis(20);
 
 async fn told_by(url: &str, ws: &str, follow: Follow) -> proxy::Proxy {
@@ -260,12 +259,12 @@ async fn told_by(url: &str, ws: &str, follow: Follow) -> proxy::Proxy {
     proxy.run().await
 }
 
-/// Waits until nothing is asked for any more: there is a subscription.
+/// Waits until the proxy sends no more calls, because it has a subscription.
 async fn quiet(node: &DevChain) {
     eventually("the follower to be quiet", || async {
         let before = node.calls_total();
         for _ in 0..10 {
-            // Each as long as polling takes: one long rest is over at once on a machine that stood still.
+            // Several short sleeps: after a stall of the machine, one long sleep would end at once.
             time::sleep(SOON).await;
         }
         node.calls_total() == before
@@ -279,7 +278,7 @@ async fn status(client: &Client, method: &str, params: Value) -> (String, Value)
 }
 
 #[tokio::test]
-async fn a_head_that_is_told_of_is_asked_for_once_and_nothing_is_polled() {
+async fn announced_head_is_fetched_once_without_polling() {
     let node = upstream::devchain().blocks(3, 2).run().await;
     let proxy = told_by(&node.url(), &node.ws_url(), Follow::Full).await;
     let client = client::http(&proxy);
@@ -290,7 +289,7 @@ async fn a_head_that_is_told_of_is_asked_for_once_and_nothing_is_polled() {
     for heads in 1..=10 {
         let head = node.mine(2);
         eventually("the receipts", || async { node.count("eth_getBlockReceipts") == heads }).await;
-        eventually("the receipts, kept", || async {
+        eventually("the receipts are cached", || async {
             let receipts = status(&client, "eth_getBlockReceipts", json!([hash(head)])).await;
             receipts.0.starts_with("holdfast; hit")
         })
@@ -300,11 +299,11 @@ async fn a_head_that_is_told_of_is_asked_for_once_and_nothing_is_polled() {
     }
     quiet(&node).await;
     assert_eq!((node.count("eth_getBlockByHash"), node.count("eth_subscribe")), (10, 0));
-    // One a head, and what the time that passed let the client's calls ask for.
+    // One per head, and those that calls of the client caused as time passed.
     let most = 14 + begun.elapsed().as_secs() as usize;
     assert!((10..=most).contains(&refreshes(&node)), "{} refreshes", refreshes(&node));
 
-    // A reorg: each of the blocks that replace others.
+    // A reorg: the proxy fetches each block of the new branch.
     let head = node.reorg(2, 3);
     eventually("the new branch", || async { whole_blocks(&node) == 13 }).await;
     let (_, block) = status(&client, "eth_getBlockByNumber", json!(["latest", true])).await;
@@ -313,7 +312,7 @@ async fn a_head_that_is_told_of_is_asked_for_once_and_nothing_is_polled() {
 }
 
 #[tokio::test]
-async fn without_a_subscription_it_is_polled_until_there_is_one_again() {
+async fn head_is_polled_while_there_is_no_subscription() {
     let node = upstream::devchain().blocks(3, 2).run().await;
     let _proxy = told_by(&node.url(), &node.ws_url(), Follow::Blocks).await;
     quiet(&node).await;
@@ -340,7 +339,7 @@ async fn without_a_subscription_it_is_polled_until_there_is_one_again() {
 }
 
 #[tokio::test]
-async fn nobody_subscribes_who_does_not_follow() {
+async fn no_subscription_without_following() {
     let node = upstream::devchain().blocks(3, 2).run().await;
     let _proxy = told_by(&node.url(), &node.ws_url(), Follow::Off).await;
     node.mine(1);
@@ -348,7 +347,7 @@ async fn nobody_subscribes_who_does_not_follow() {
     assert_eq!((refreshes(&node), node.count("eth_subscribe")), (0, 0));
 }
 
-/// A client of the development chain's WebSocket.
+/// A WebSocket client of the development chain.
 struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
 impl Socket {
@@ -367,7 +366,7 @@ impl Socket {
 }
 
 #[tokio::test]
-async fn the_development_chain_tells_of_new_heads_as_a_node_does() {
+async fn development_chain_serves_new_heads_like_a_node() {
     let node = upstream::devchain().blocks(3, 2).run().await;
     let mut socket = Socket(connect_async(node.ws_url()).await.unwrap().0);
     assert_eq!(socket.call("eth_blockNumber", json!([])).await["result"], json!("0x3"));
@@ -383,7 +382,7 @@ async fn the_development_chain_tells_of_new_heads_as_a_node_does() {
     assert_eq!(header["hash"], json!(hash(head)));
     assert!(!header.contains_key("transactions") && header.contains_key("stateRoot"));
 
-    // Over HTTP nobody can be told.
+    // There are no subscriptions over HTTP.
     let refused = client::at(&node.url()).call("eth_subscribe", json!(["newHeads"])).await;
     assert_eq!(refused.code(), Some(-32601));
 
@@ -404,8 +403,8 @@ async fn the_development_chain_tells_of_new_heads_as_a_node_does() {
 }
 
 #[tokio::test]
-async fn a_real_node_is_followed_by_what_it_tells() {
-    let Some(binary) = tools::anvil("a_real_node_is_followed_by_what_it_tells") else { return };
+async fn real_node_is_followed_by_subscription() {
+    let Some(binary) = tools::anvil("real_node_is_followed_by_subscription") else { return };
     let node = Anvil::start(binary, &["--chain-id", "4242"]).await;
     let proxy = told_by(node.url(), &node.url().replace("http", "ws"), Follow::Full).await;
     let (direct, through) = (client::at(node.url()), client::http(&proxy));

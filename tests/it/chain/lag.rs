@@ -15,7 +15,7 @@ use crate::support::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn the_head_does_not_follow_a_lagging_replica_back() {
+async fn head_does_not_follow_a_lagging_replica_back() {
     for config in [Config::default(), in_memory::consistent()] {
         let chain = upstream::devchain().blocks(10, 3).chain();
         let program = in_memory::program(&chain, &config);
@@ -30,7 +30,7 @@ async fn the_head_does_not_follow_a_lagging_replica_back() {
             time::sleep(STALE).await;
             assert_eq!(program.ask("eth_blockNumber", json!([])).await, hex(head.number));
             assert_eq!(program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await["hash"], hex(head.hash));
-            // The replica has none of what is above its head, and the program knows that it exists.
+            // The replica lacks the blocks above its head, and the proxy knows that they exist.
             for (method, params) in [
                 (RECEIPT, json!([known])),
                 (RECEIPT, json!([newest])),
@@ -52,7 +52,7 @@ async fn the_head_does_not_follow_a_lagging_replica_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lower_head_is_a_rollback_when_it_was_seen_often_and_long_enough() {
+async fn lower_head_is_a_rollback_after_enough_time_and_polls() {
     let (chain, program) = setting();
     program.ask("eth_blockNumber", json!([])).await;
     grow(&chain, &program, 5).await;
@@ -81,7 +81,7 @@ async fn a_lower_head_is_a_rollback_when_it_was_seen_often_and_long_enough() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_cannot_be_right_moves_nothing() {
+async fn invalid_head_changes_nothing() {
     let (chain, program) = setting();
     program.ask("eth_blockNumber", json!([])).await;
     time::sleep(STALE).await;

@@ -21,12 +21,12 @@ use crate::support::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn a_transaction_that_moves_is_found_where_it_is() {
+async fn moved_transaction_is_found_in_its_new_block() {
     let (chain, program) = setting();
     let head = chain.head().number;
     let (below, top) = (block(&chain, head - 1), block(&chain, head));
     let branches = [
-        // All to the lower of the two, and back; to a higher one than before; into another order.
+        // All into the lower block, and back; into higher blocks; into another order.
         vec![[below.clone(), top.clone()].concat(), Vec::new(), Vec::new()],
         vec![below.clone(), top.clone(), Vec::new()],
         vec![Vec::new(), below.clone(), top.clone(), Vec::new()],
@@ -49,7 +49,7 @@ async fn a_transaction_that_moves_is_found_where_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transaction_that_left_the_chain_is_gone() {
+async fn dropped_transaction_is_null() {
     let (chain, program) = setting();
     let dropped = block(&chain, chain.head().number);
     all_agree(&program, &chain, chain.head().number).await;
@@ -62,7 +62,7 @@ async fn a_transaction_that_left_the_chain_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reorganisation_is_seen_through_the_head_alone() {
+async fn reorg_is_detected_from_the_head_alone() {
     let (chain, program) = setting();
     let head = chain.head().number;
     for number in [head, head - 1, head - 2] {
@@ -71,12 +71,12 @@ async fn a_reorganisation_is_seen_through_the_head_alone() {
     let left = chain.head();
     chain.reorg(2, 3);
     time::sleep(STALE).await;
-    // Nothing but the new head is asked for; from here on the view is fresh.
+    // The client asks only for the new head; from then on the proxy's head is fresh.
     agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
     for number in head - 2..=head + 1 {
         all_agree(&program, &chain, number).await;
     }
-    // What was left is still content, and nobody needs to be asked for it.
+    // The cache still serves the orphan by hash without a call.
     chain.clear_calls();
     let orphan = program.ask(BLOCK_BY_HASH, json!([hex(left.hash), true])).await;
     assert_eq!(orphan["number"], hex(left.number));
@@ -84,7 +84,7 @@ async fn a_reorganisation_is_seen_through_the_head_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lower_head_of_another_branch_is_taken_at_once() {
+async fn lower_head_of_another_branch_is_accepted_at_once() {
     let (chain, program) = setting();
     let head = chain.head().number;
     all_agree(&program, &chain, head).await;
@@ -97,7 +97,7 @@ async fn a_lower_head_of_another_branch_is_taken_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_side_block_asked_by_hash_moves_nothing() {
+async fn orphan_read_by_hash_changes_nothing() {
     for side_first in [true, false] {
         let (chain, program) = setting();
         let head = chain.head().number;
@@ -122,8 +122,8 @@ async fn a_side_block_asked_by_hash_moves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fetch_in_flight_across_a_reorganisation_is_not_believed() {
-    // Answered with what was true before, or with what is true after.
+async fn fetch_in_flight_across_a_reorg_does_not_set_canonicity() {
+    // The node answers with the state before the reorg, or after it.
     let waits: [fn(Duration) -> Fault; 2] = [Fault::Delay, Fault::Queue];
     for wait in waits {
         for method in [RECEIPT, TRANSACTION, BLOCK_BY_NUMBER, TRANSACTION_AT_NUMBER] {
@@ -144,7 +144,7 @@ async fn a_fetch_in_flight_across_a_reorganisation_is_not_believed() {
             });
             time::sleep(SOON).await;
             chain.reorg_with(2, vec![Vec::new(), Vec::new(), moved]);
-            // Somebody else learns of it while the fetch is under way, in one of two ways.
+            // During the fetch, a write and another client make the proxy notice the reorg.
             time::sleep(Duration::from_millis(400)).await;
             program.ask(SEND, json!([raw(&chain.generate(1)[0])])).await;
             agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
@@ -160,7 +160,7 @@ async fn a_fetch_in_flight_across_a_reorganisation_is_not_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fetch_in_flight_while_the_view_moves_on_is_not_believed() {
+async fn fetch_in_flight_across_a_refresh_does_not_set_canonicity() {
     let waits: [fn(Duration) -> Fault; 2] = [Fault::Delay, Fault::Queue];
     for wait in waits {
         for method in [RECEIPT, TRANSACTION] {
@@ -177,7 +177,7 @@ async fn a_fetch_in_flight_while_the_view_moves_on_is_not_believed() {
             time::sleep(SOON).await;
             chain.reorg_with(2, vec![Vec::new(), Vec::new(), moved]);
             time::sleep(SOON * 2).await;
-            // No write: the view grows stale by itself, and is refreshed to the new branch.
+            // Without a write: the head becomes stale, and the refresh finds the new branch.
             agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
             fetch.await.unwrap();
             agrees(&program, &chain, TRANSACTION, json!([hash])).await;
@@ -186,10 +186,10 @@ async fn a_fetch_in_flight_while_the_view_moves_on_is_not_believed() {
     }
 }
 
-/// The view never saw the branch that was left, so no reorganisation is noticed; but it has shown a head, and
-/// what was sent before that head was seen may be about another branch.
+/// The proxy never saw the orphaned branch and so notices no reorg; but it has shown a head, and requests from before
+/// that head may be about another branch.
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_was_asked_for_before_the_head_was_shown_is_not_joined() {
+async fn fetch_sent_before_the_shown_head_is_not_joined() {
     let chain = upstream::devchain().chain();
     let mut config = Config::default();
     config.chain.max_staleness = Duration::from_millis(10);
@@ -214,8 +214,8 @@ async fn an_answer_that_was_asked_for_before_the_head_was_shown_is_not_joined() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_that_slept_until_finality_passed_a_reorganisation_wakes_up_right() {
-    // The window can be linked to what is there on waking, or it cannot.
+async fn proxy_is_right_after_sleeping_through_a_final_reorg() {
+    // The new head links to the window, or it does not.
     for blocks in [20, 200] {
         for linked in [true, false] {
             let (chain, program) = setting();
@@ -228,7 +228,7 @@ async fn a_proxy_that_slept_until_finality_passed_a_reorganisation_wakes_up_righ
             chain.mine_many(blocks, 1);
             assert!(chain.finalized().unwrap() > number + 2);
             time::sleep(Duration::from_secs(3600)).await;
-            // In one order and in the other.
+            // With or without a call for `finalized` first.
             if blocks == 20 {
                 program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
             }
@@ -243,7 +243,7 @@ async fn a_proxy_that_slept_until_finality_passed_a_reorganisation_wakes_up_righ
     }
 }
 
-/// The block that left the chain, known to the program before and after.
+/// Returns the hash of a cached block that `leave` then removed from the chain.
 async fn orphan(leave: impl Fn(&DevChain)) -> (DevChain, InMemory, String) {
     let node = devchain::Config { keep_orphans: false, ..devchain::Config::default() };
     let chain = DevChain::new(node);
@@ -264,7 +264,7 @@ async fn orphan(leave: impl Fn(&DevChain)) -> (DevChain, InMemory, String) {
 async fn orphans_are_served_by_their_hash() {
     let ways: [fn(&DevChain); 2] = [
         |chain| _ = chain.reorg(1, 2),
-        // It is above the head then.
+        // The orphan is then above the head.
         |chain| _ = chain.rollback(1),
     ];
     for leave in ways {

@@ -1,4 +1,4 @@
-//! Tags: one view for a batch, and tags that the node does not know.
+//! Tags: one head for a batch, and tags that the node does not know.
 
 use holdfast::{
     config::Config,
@@ -16,10 +16,10 @@ use crate::support::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn the_tags_of_a_batch_mean_one_view() {
+async fn tags_of_a_batch_mean_one_head() {
     let chain = upstream::devchain().blocks(10, 3).chain();
     let mut config = Config::default();
-    // One after the other, so that the chain can move on in between.
+    // One entry at a time, so that the chain can grow in between.
     config.http.batch_concurrency = 1;
     let program = in_memory::program(&chain, &config);
     let head = chain.head();
@@ -31,7 +31,7 @@ async fn the_tags_of_a_batch_mean_one_view() {
             time::sleep(SOON).await;
             chain.mine(5);
             time::sleep(STALE).await;
-            // Another client sees the new head meanwhile.
+            // Another client sees the new head in the meantime.
             program.ask("eth_blockNumber", json!([])).await
         }
     });
@@ -54,9 +54,9 @@ async fn the_tags_of_a_batch_mean_one_view() {
     assert_eq!(answers[5][0]["blockHash"], hex(head.hash));
 }
 
-/// A node without finality is asked for it, and not with every call thrice.
+/// The proxy asks a node without finality for the tags, but not several times with each call.
 #[tokio::test(start_paused = true)]
-async fn tags_that_a_node_does_not_have_cost_little_more_than_without_a_proxy() {
+async fn unsupported_tags_cost_few_additional_calls() {
     let chain = upstream::devchain().blocks(3, 1).chain();
     chain.set_finalized(TagTarget::Error);
     chain.set_safe(TagTarget::Null);
@@ -69,6 +69,6 @@ async fn tags_that_a_node_does_not_have_cost_little_more_than_without_a_proxy() 
         let (_, reply) = program.call("eth_getBlockByNumber", json!(["safe", false])).await;
         assert_eq!(reply["result"], Value::Null, "{reply}");
     }
-    // Each call is forwarded, and each tag was refreshed once.
+    // The proxy forwards each call, and refreshes each tag once.
     assert!(chain.count("eth_getBlockByNumber") <= 22, "{}", chain.count("eth_getBlockByNumber"));
 }

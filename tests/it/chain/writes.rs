@@ -15,7 +15,7 @@ use crate::support::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_reads_what_it_wrote() {
+async fn batch_reads_its_own_writes() {
     let (chain, program) = setting();
     program.ask("eth_blockNumber", json!([])).await;
     let transaction = chain.generate(1).remove(0);
@@ -50,7 +50,7 @@ async fn a_batch_reads_what_it_wrote() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn absence_is_not_kept_after_a_write() {
+async fn null_is_not_cached_after_a_write() {
     for config in [Config::default(), in_memory::consistent()] {
         let chain = upstream::devchain().blocks(10, 3).chain();
         let program = in_memory::program(&chain, &config);
@@ -59,7 +59,7 @@ async fn absence_is_not_kept_after_a_write() {
         let hash = tx_hash(&transaction);
         assert_eq!(program.ask(RECEIPT, json!([hash])).await, Value::Null);
         program.ask(SEND, json!([raw(&transaction)])).await;
-        // Asked every now and then after the send, and mined at any of these moments.
+        // A client polls after the send, and the node may mine at any of these moments.
         for _ in 0..5 {
             assert_eq!(agrees(&program, &chain, RECEIPT, json!([hash])).await, Value::Null);
             time::sleep(SOON).await;
@@ -70,7 +70,7 @@ async fn absence_is_not_kept_after_a_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fetch_sent_before_a_write_is_not_joined_after_it() {
+async fn fetch_sent_before_a_write_is_not_joined_after_it() {
     let (chain, program) = setting();
     program.ask("eth_blockNumber", json!([])).await;
     let transaction = chain.generate(1).remove(0);
