@@ -1,8 +1,8 @@
-//! Runs hits through the service that the listener calls, for `benches/instructions` to count: `hits CASE COUNT`.
+//! Runs cache hits through the HTTP service, so that `benches/instructions` can count instructions: `hits CASE COUNT`.
 
-#![expect(clippy::unwrap_used, reason = "a measurement that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot continue should panic at that line")]
 
-#[allow(dead_code, reason = "shared with the tests, which need more of it")]
+#[allow(dead_code, reason = "shared with the tests, which use more of it")]
 #[path = "../tests/it/support/in_memory.rs"]
 mod in_memory;
 
@@ -25,13 +25,13 @@ fn call(id: usize, method: &str, params: &str) -> String {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let [case, count] = &arguments[..] else {
-        println!("usage: hits tx|receipt|hashes|block|batch COUNT; benches/instructions does");
+        println!("usage: hits tx|receipt|hashes|block|batch COUNT (see benches/instructions)");
         return;
     };
     let count: usize = count.parse().unwrap();
     let chain = DevChain::new(devchain::Config::default());
     let hash = chain.mine(200).hash;
-    // It is final then, and an hour below the finalized block.
+    // Makes the block final, more than an hour below the finalized block.
     chain.mine_many(400, 0);
     let transactions: Vec<String> =
         chain.transactions_of(hash).iter().map(|hash| format!(r#""{hash:#x}""#)).collect();
@@ -54,12 +54,12 @@ fn main() {
             other => panic!("no such case: {other}"),
         }
     };
-    // Made before: how they are made is not to be counted with each hit. As many in every run, for the same reason.
+    // Built in advance, and the same number in every run, so that the count does not include building them.
     let bodies: Vec<Bytes> = (0..64).map(|at| body(at).into()).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let program = runtime.block_on(async {
         let mut config = Config::default();
-        // Valgrind runs the program slowly. With the default, refreshes of the head would be counted with the hits.
+        // Under Valgrind the program is slow: with the default, the count would include refreshes of the head.
         config.chain.max_staleness = Duration::from_secs(3600);
         let program = in_memory::program(&chain, &config);
         for warm in [
@@ -76,8 +76,8 @@ fn main() {
     run_hits(&runtime, &program, &bodies, count);
 }
 
-/// What is counted. By its name, so it must be there: threads that prove blocks wait for work in loops, and would
-/// be counted at random.
+/// The counted function. `benches/instructions` refers to it by name and counts only its instructions, because the
+/// proof threads spin while they wait and would add random counts.
 #[inline(never)]
 fn run_hits(runtime: &Runtime, program: &InMemory, bodies: &[Bytes], count: usize) {
     runtime.block_on(async {
@@ -88,7 +88,7 @@ fn run_hits(runtime: &Runtime, program: &InMemory, bodies: &[Bytes], count: usiz
             let mut body = response.into_body();
             while let Some(frame) = body.frame().await {
                 let Ok(mut rope) = frame.unwrap().into_data() else { continue };
-                // Taken as a socket takes it: not copied.
+                // Consumed like a socket does, without a copy.
                 rope.advance(rope.remaining());
             }
         }

@@ -1,6 +1,6 @@
-//! The steps of a hit by themselves: `cargo bench --bench micro`.
+//! The single steps of a cache hit: `cargo bench --bench micro`.
 
-#![expect(clippy::unwrap_used, reason = "a measurement that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot continue should panic at that line")]
 
 #[path = "shared/blocks.rs"]
 mod blocks;
@@ -52,7 +52,7 @@ fn indexing(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// An id as it comes out of a packet.
+/// Returns an id as parsed from a packet.
 fn id() -> RawId {
     match Packet::read(&Bytes::from(call(1_000_001)), MAX_BATCH) {
         Ok(Packet::Single(Entry::Call(call))) => call.id.unwrap(),
@@ -103,7 +103,7 @@ fn looking(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("look up");
     let mut at = 0;
     let mut next = || {
-        // A prime step: no two in a row are neighbours.
+        // A prime step, so that consecutive transactions are not neighbours.
         at = (at + 7919) % located.len();
         located[at]
     };
@@ -117,7 +117,7 @@ fn looking(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Blocks of a hostile upstream must cost no more than others of their size.
+/// Measures that blocks of a hostile upstream cost no more than others of their size.
 fn inserting(criterion: &mut Criterion) {
     let colliding = |n: u64| {
         let mut hash = B256::repeat_byte(0x5a);

@@ -1,9 +1,10 @@
 //! Hit ratios of the cache and of a plain LRU of the same size, a quarter of the data, under four workloads:
 //! `cargo bench --bench ratios`.
 //!
-//! The workloads are the same in each run; the ratios of the hot set vary by some points, as TinyLFU's sketch is seeded anew.
+//! The workloads are the same in each run; the ratios of the hot set vary by some points, because TinyLFU seeds its sketch
+//! randomly.
 
-#![expect(clippy::unwrap_used, reason = "a measurement that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot continue should panic at that line")]
 
 #[path = "shared/blocks.rs"]
 mod blocks;
@@ -18,29 +19,29 @@ use holdfast::{
 };
 use moka::{policy::EvictionPolicy, sync};
 
-/// Blocks that there are.
+/// Number of blocks.
 const BLOCKS: usize = 2_000;
 
 /// A step of a workload.
 #[derive(Clone, Copy)]
 enum Step {
-    /// The chain has this head from here on.
+    /// Sets the head of the chain.
     Head(usize),
     /// A client reads this block.
     Read(usize),
-    /// The same, for a scan: that it misses does not count.
+    /// A scan reads this block; the ratio does not include it.
     Scan(usize),
 }
 
-/// Something that keeps blocks.
+/// A cache of blocks.
 trait Keeps {
-    /// Returns whether the block was there, and stores it if not.
+    /// Returns whether the block was cached, and stores it if not.
     fn read(&self, at: usize, block: &Verified<Block>) -> bool;
 
     fn set_head(&self, _: usize) {}
 }
 
-/// A plain LRU with the weights that the cache gives its entries.
+/// A plain LRU that uses the same weights as the cache.
 struct Lru(sync::Cache<usize, ()>);
 
 fn main() {
@@ -85,7 +86,7 @@ fn main() {
     }
 }
 
-/// What each block weighs in the cache.
+/// Returns the weight of each block in the cache.
 fn weigh(data: &[Verified<Block>]) -> Vec<u32> {
     let cache = Cache::new(&Config { size: ByteSize::gib(8), ..Config::default() }, Metrics::default());
     let mut before = 0;
@@ -100,7 +101,7 @@ fn weigh(data: &[Verified<Block>]) -> Vec<u32> {
     data.iter().map(weigh).collect()
 }
 
-/// The share of hits among the reads that count.
+/// Returns the share of hits among the reads, without scans.
 fn ratio(cache: &impl Keeps, steps: &[Step], data: &[Verified<Block>]) -> f64 {
     let (mut hits, mut reads) = (0, 0);
     for step in steps {
@@ -118,7 +119,7 @@ fn ratio(cache: &impl Keeps, steps: &[Step], data: &[Verified<Block>]) -> f64 {
     f64::from(hits) / f64::from(reads)
 }
 
-/// Old blocks, far below the head: hot ones, and between their reads others that are read `times` in a row.
+/// Old blocks, far below the head: hot ones, and between their reads a scan that reads each block `times` times.
 fn hot_set_and_scan(times: usize, between: usize) -> Vec<Step> {
     let mut steps = vec![Step::Head(BLOCKS * 10)];
     let mut scan = (8..BLOCKS).cycle();
@@ -131,7 +132,7 @@ fn hot_set_and_scan(times: usize, between: usize) -> Vec<Step> {
     steps
 }
 
-/// Two indexers walk old blocks, one behind the other. Each reads a block five times, for transactions in it.
+/// Two indexers that walk old blocks, one behind the other. Each reads a block five times, for its transactions.
 fn indexers(behind: usize) -> Vec<Step> {
     let mut steps = vec![Step::Head(BLOCKS * 10)];
     for at in 0..BLOCKS {
@@ -162,8 +163,8 @@ fn explorers(exponent: f64) -> Vec<Step> {
     steps
 }
 
-/// With each new block clients read it, others at some depth below it, and now and then any block; beside a scan of so many
-/// old blocks for each new one.
+/// Clients that read each new block, blocks at some depth below it, and occasionally any block; in parallel with a scan of
+/// `scan` old blocks for each new one.
 fn head_following(depth: usize, scan: usize) -> Vec<Step> {
     let mut chance = Chance(13);
     let mut steps = Vec::new();
@@ -214,7 +215,7 @@ impl Keeps for Lru {
     }
 }
 
-/// Chance that always falls the same way: `SplitMix64`.
+/// A deterministic random number generator: `SplitMix64`.
 struct Chance(u64);
 
 impl Chance {

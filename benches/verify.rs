@@ -1,6 +1,6 @@
-//! What proving costs: `cargo bench --bench verify`.
+//! The cost of verification: `cargo bench --bench verify`.
 
-#![expect(clippy::unwrap_used, reason = "a measurement that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot continue should panic at that line")]
 
 use std::{fs, hint::black_box, path::Path};
 
@@ -13,7 +13,7 @@ use holdfast::{
 };
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-/// About as many as a block of 2025 has.
+/// About as many as in a mainnet block of 2025.
 const TRANSACTIONS: usize = 200;
 
 fn throughput(transactions: usize, bytes: usize) -> Throughput {
@@ -28,7 +28,7 @@ fn one_thread() -> ThreadPool {
     ThreadPoolBuilder::new().num_threads(1).build().unwrap()
 }
 
-/// A block on all cores, and on one.
+/// Measures a block on all cores and on one.
 fn blocks(criterion: &mut Criterion, name: &str, json: &Bytes) {
     let block = structural(json);
     let mut group = criterion.benchmark_group(name);
@@ -71,12 +71,12 @@ fn development_chain(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Real ones lie beside the repository, and need not be there.
+/// Measures a real block from a folder beside the repository, if it exists.
 fn mainnet(criterion: &mut Criterion) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/mainnet-24476000.block.json");
     match fs::read(&path) {
         Ok(json) => blocks(criterion, "mainnet block 24476000", &json.into()),
-        Err(_) => eprintln!("LEFT OUT: a real block: {} is not there", path.display()),
+        Err(_) => eprintln!("LEFT OUT: a real block: {} does not exist", path.display()),
     }
 }
 

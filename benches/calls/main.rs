@@ -1,15 +1,13 @@
-//! How often the node behind is asked: `cargo bench --bench calls`. No clock is involved, so the figures are
-//! the same on every machine.
+//! Number of upstream calls: `cargo bench --bench calls`. The results do not depend on the speed of the machine.
 //!
-//! Scripted workloads run against the whole program in memory, under time that is only pretended. What the node
-//! receives is held against the best plan (`plan.rs` says what that may know) and against a cache
-//! keyed by method and parameters.
+//! Scripted workloads run against the whole proxy in memory, with paused time. The benchmark compares the calls that
+//! the node receives with the best plan (see `plan.rs`) and with a cache keyed by method and parameters.
 
-#![expect(clippy::unwrap_used, reason = "a measurement that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot continue should panic at that line")]
 
 #[path = "../shared/docs.rs"]
 mod docs;
-#[allow(dead_code, reason = "shared with the tests, which need more of it")]
+#[allow(dead_code, reason = "shared with the tests, which use more of it")]
 #[path = "../../tests/it/support/in_memory.rs"]
 mod in_memory;
 mod plan;
@@ -23,7 +21,7 @@ use self::{
     world::{Cost, STALENESS},
 };
 
-/// What a workload came to.
+/// Results of a workload.
 struct Row {
     name: &'static str,
     asked: u64,
@@ -33,7 +31,7 @@ struct Row {
     prefetching: u64,
     straw: u64,
     straw_wrong: u64,
-    /// Of the ratio to the best plan, and what is allowed at worst.
+    /// Target of the ratio to the best plan, and the worst allowed ratio.
     target: Option<(f64, f64)>,
 }
 
@@ -61,7 +59,7 @@ impl Row {
         self.content as f64 / self.best as f64
     }
 
-    /// Rounded as it is shown: a target of 1.5 is not missed by a call in a thousand.
+    /// Compares the rounded ratio, as displayed: a single call in a thousand does not miss a target.
     fn is_within(&self, bound: f64) -> bool {
         (self.ratio() * 100.0).round() <= bound * 100.0
     }

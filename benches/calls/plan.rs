@@ -1,26 +1,25 @@
-//! The best plan: how few upstream calls a workload could have cost.
+//! The best plan: the minimum number of upstream calls for a workload.
 //!
-//! The plan knows all requests to come, obeys the rules by which things may be served from memory, and
-//! does not know where a transaction is before it has read that. It asks for nothing before a request needs
-//! it, but then chooses the call by what will follow:
+//! The plan knows all future requests and obeys the caching rules of Holdfast. It does not know the block of a
+//! transaction before it has read it. It makes no call before a request needs it, but chooses the call with
+//! regard to later requests:
 //!
-//! - What names a block (a block in either form, a transaction by index, all receipts) costs one call for
-//!   the block, or for its receipts, and from there on everything in it is free. With hashes only, a block
-//!   that upkeep has read as a head is free.
-//! - The first transaction or receipt of a block of which nothing was read is asked alone: one call.
-//!   From there on the plan knows that block, and fetches it whole (or all its receipts) with the next
-//!   answer that needs it; that it guesses right which of the requests to come are in it, without
-//!   having read that, makes the plan better than any that could exist.
-//! - A head that was read tells where its transactions are.
-//! - That there is no receipt holds under one head for `max_staleness`, and neither across a write nor for
-//!   `max_staleness` after it; it is asked for again with the first poll after that.
-//! - Pending transactions and forwarded methods are a call each.
+//! - A request that names a block (the block in either form, a transaction by index, all receipts) costs one
+//!   call for the block or for its receipts. From then on, the whole content is free. A head that upkeep has
+//!   read is free in the form with hashes.
+//! - The first transaction or receipt of an unknown block is fetched alone: one call. From then on the plan
+//!   knows the block, and fetches it whole (or all its receipts) with the next request that needs it. The plan
+//!   knows without a call which later requests are in that block, so no real cache can match it.
+//! - A head that upkeep has read tells where its transactions are.
+//! - A null receipt is valid under one head for `max_staleness`, but neither across a write nor within
+//!   `max_staleness` after it. The first poll after that fetches it again.
+//! - Pending transactions and forwarded methods cost one call each.
 //!
-//! Whatever keeps the view of the chain (heads, finality, who the node is) is upkeep and free here; so a
-//! number that is in no block yet, or a tag's meaning, costs nothing. A memory without limit is assumed.
+//! Calls that track the chain (heads, finality, chain id) are upkeep and free here, so numbers above the head
+//! and the meaning of tags cost nothing. The cache has no size limit.
 //!
-//! [`Foresight`] goes further: it also fetches a block that will be named before the first transaction of
-//! it is asked for, in the hope that it is in there. It is the lower bound of all plans.
+//! [`Foresight::Prefetch`] goes further: it fetches a block that a later request will name before the first
+//! request for one of its transactions. It is the lower bound of all plans.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -29,12 +28,12 @@ use std::{
 
 use alloy_primitives::{B256, TxHash};
 
-/// What a request needs, by the truth at the time.
+/// Content that a request needs, according to the chain at that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// The view only.
+    /// Only the tracked head.
     View,
-    /// A block by its name; `with_hashes` if hashes of transactions are enough.
+    /// A block by number or hash; `with_hashes` if transaction hashes are enough.
     Block {
         block: B256,
         with_hashes: bool,
@@ -50,13 +49,13 @@ pub enum Need {
         block: B256,
         hash: TxHash,
     },
-    /// There is none.
+    /// A receipt that does not exist.
     NoReceipt {
         hash: TxHash,
     },
-    /// The node's own answer, each time.
+    /// A forwarded call.
     Forward,
-    /// As [`Need::Forward`], and what was known of the chain is known no more.
+    /// As [`Need::Forward`], and invalidates the head.
     Write,
 }
 
@@ -64,44 +63,44 @@ pub enum Need {
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
     pub at: Duration,
-    /// The head at that time, and whether the answer depends on it.
+    /// The head at that time; `reads_head` tells whether the answer depends on it.
     pub head: B256,
     pub reads_head: bool,
     pub need: Need,
 }
 
-/// How much of the future may be acted upon.
+/// How far ahead the plan may fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Foresight {
     Choose,
     Prefetch,
 }
 
-/// What the plan has of a block.
+/// The parts of a block that the plan has fetched.
 #[derive(Clone, Debug, Default)]
 struct Held {
     block: bool,
     receipts: bool,
-    /// Read as a head: hashes of its transactions.
+    /// Upkeep has read it as a head, with the hashes of its transactions.
     with_hashes: bool,
-    /// Something of it was read, so it is known which block to fetch.
+    /// The plan has read a part of it, so it knows which block to fetch.
     known: bool,
     alone: HashSet<(bool, TxHash)>,
 }
 
-/// The calls of a plan, by what they are for.
+/// The calls of a plan by purpose.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plan {
     pub blocks: u64,
     pub receipts: u64,
-    /// A transaction or receipt by itself.
+    /// Transactions and receipts fetched alone.
     pub alone: u64,
-    /// Receipts that are not there.
+    /// Receipts that do not exist.
     pub nulls: u64,
     pub forwarded: u64,
 }
 
-/// When a null was asked for, and under which head.
+/// Time of the call that returned `null`, and the head at that time.
 type Null = (Duration, B256);
 
 pub fn best(events: &[Event], staleness: Duration, foresight: Foresight) -> Plan {

@@ -1,4 +1,4 @@
-//! Who asks what, and when.
+//! The workloads.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use alloy_primitives::{TxHash, hex};
 
 use crate::world::{Ask, Cost, World};
 
-/// Between two calls of a program that waits for each.
+/// Time between two calls of a sequential client.
 const PACE: Duration = Duration::from_millis(20);
 
-/// A slot of Ethereum's.
+/// Slot time of Ethereum.
 const SLOT: Duration = Duration::from_secs(12);
 
-/// Walks over final blocks and their receipts, and then goes on as new blocks come.
+/// An indexer that walks final blocks and their receipts, and then follows new blocks.
 pub async fn indexer(in_batches: bool) -> Cost {
     const WALKED: u64 = 40;
     const FOLLOWED: u64 = 20;
@@ -24,7 +24,7 @@ pub async fn indexer(in_batches: bool) -> Cost {
         index(&mut world, next, in_batches).await;
         next += 1;
     }
-    // What is not final yet is left to the second part: from the head on.
+    // The second part starts at the head and skips the blocks that are not final yet.
     next = world.chain.head().number + 1;
     for _ in 0..FOLLOWED {
         world.change(|chain| chain.mine(100));
@@ -55,8 +55,8 @@ async fn index(world: &mut World, number: u64, in_batches: bool) {
     }
 }
 
-/// Pages of an explorer: most are of a transaction, some of a block, some the front page. What is popular is
-/// asked for far more often than the rest (Zipf).
+/// Pages of an explorer: most show a transaction, some a block, some are the front page. The popularity of
+/// transactions and blocks follows a Zipf distribution.
 pub async fn explorer() -> Cost {
     const PAGES: usize = 3000;
     const BLOCKS: u64 = 200;
@@ -76,7 +76,7 @@ pub async fn explorer() -> Cost {
                 world.ask_all(vec![Ask::BlockNumber, Ask::Latest { full: true }]).await;
             }
             1 | 2 => {
-                // New ones first.
+                // New blocks are the most popular.
                 let number = BLOCKS - blocks.draw(world.random.f64()) as u64;
                 world.ask_all(vec![Ask::BlockNumber, Ask::Block { number, full: true }]).await;
             }
@@ -84,7 +84,7 @@ pub async fn explorer() -> Cost {
                 let hash = by_rank[zipf.draw(world.random.f64())];
                 let answers =
                     world.ask_all(vec![Ask::Transaction(hash), Ask::Receipt(hash), Ask::BlockNumber]).await;
-                // When was that?
+                // For the timestamp of the block.
                 let number = answers[0]["blockNumber"].as_str().unwrap().trim_start_matches("0x");
                 let number = u64::from_str_radix(number, 16).unwrap();
                 world.sleep(PACE).await;
@@ -95,18 +95,18 @@ pub async fn explorer() -> Cost {
     world.cost()
 }
 
-/// Thirty wallets that look at the head every four seconds, and at what became of their transactions, over a
-/// hundred blocks of which some are replaced.
+/// Thirty wallets that poll the head and the receipts of their transactions every four seconds, over a hundred blocks
+/// with some reorgs.
 pub async fn wallets() -> Cost {
     const WALLETS: u64 = 30;
     const BLOCKS: u64 = 100;
     const POLL: u64 = 4;
     let mut world = World::new(3, 40, 20);
-    /// What a wallet waits for.
+    /// The transaction that a wallet waits for.
     #[derive(Clone, Default)]
     struct Wallet {
         sent: Option<TxHash>,
-        /// Since when the receipt is there.
+        /// Head when the receipt first appeared.
         confirmed: Option<u64>,
     }
     let mut wallets = vec![Wallet::default(); WALLETS as usize];
@@ -123,7 +123,7 @@ pub async fn wallets() -> Cost {
             if !(second + at as u64).is_multiple_of(POLL) {
                 continue;
             }
-            // Not all in the same instant.
+            // Spreads the polls over time.
             world.sleep(Duration::from_millis(7)).await;
             world.ask(Ask::Latest { full: false }).await;
             match wallet.sent {
@@ -142,7 +142,7 @@ pub async fn wallets() -> Cost {
                         wallet.confirmed = Some(head);
                         world.ask(Ask::Transaction(hash)).await;
                     }
-                    // Three more blocks, and it is believed.
+                    // The wallet is done after three more blocks.
                     if wallet.confirmed.is_some_and(|since| head >= since + 3) {
                         *wallet = Wallet::default();
                     }
@@ -153,15 +153,15 @@ pub async fn wallets() -> Cost {
     world.cost()
 }
 
-/// Tests against a fork of the chain at a fixed block, run twice. The state that they read (balances, code, storage)
-/// is left out: it is forwarded whoever stands between, and would make any plan look good.
+/// Tests against a fork of the chain at a fixed block, run twice. The workload omits reads of state (balances, code,
+/// storage): every proxy forwards them, and they would make any plan look good.
 pub async fn fork_tests() -> Cost {
     const FORK: u64 = 100;
     let mut world = World::new(4, FORK as usize + 30, 60);
     let mut script = vec![Ask::ChainId, Ask::Block { number: FORK, full: false }];
-    // What BLOCKHASH sees.
+    // For BLOCKHASH.
     script.extend((1..=8).map(|back| Ask::Block { number: FORK - back, full: false }));
-    // The fork's block is played again up to a transaction.
+    // Replays the fork block up to a transaction.
     script.push(Ask::Block { number: FORK, full: true });
     for (index, hash) in world.transactions(FORK).into_iter().enumerate().take(30) {
         script.extend([Ask::TransactionAt { number: FORK, index }, Ask::Receipt(hash)]);
@@ -177,7 +177,7 @@ pub async fn fork_tests() -> Cost {
     script.extend(
         (50..60).map(|number| Ask::BlockByHash { hash: world.hash_at(number), full: number % 2 == 0 }),
     );
-    // Their logs.
+    // For logs.
     script.extend((60..64).map(|number| Ask::BlockReceipts { number }));
     for _ in 0..2 {
         for ask in script.clone() {
@@ -190,7 +190,7 @@ pub async fn fork_tests() -> Cost {
     world.cost()
 }
 
-/// Reads single receipts of deep history, each of another block, again and again.
+/// Repeated reads of single receipts of deep history, each of another block.
 pub async fn repeated_receipts() -> Cost {
     const RECEIPTS: u64 = 30;
     let mut world = World::new(5, RECEIPTS as usize + 40, 50);
@@ -206,7 +206,7 @@ pub async fn repeated_receipts() -> Cost {
     world.cost()
 }
 
-/// Walks over the final blocks of the last hour and their receipts, and over the same blocks again.
+/// An indexer that walks the final blocks of the last hour and their receipts twice.
 pub async fn last_hour() -> Cost {
     const WALKED: u64 = 40;
     let mut world = World::with_slots(6, WALKED as usize + 16, 100, SLOT.as_secs());
@@ -220,7 +220,7 @@ pub async fn last_hour() -> Cost {
     world.cost()
 }
 
-/// Draws by rank.
+/// A Zipf distribution over ranks.
 struct Zipf(Vec<f64>);
 
 // === impl Zipf ===

@@ -1,4 +1,4 @@
-//! A chain, the program in front of it, the straw man beside it, and a note of all that was asked.
+//! A chain, the proxy in front of it, a naive cache to compare with, and a record of all requests.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -48,24 +48,24 @@ pub struct World {
     straw: StrawMan,
 }
 
-/// A call that the node received, and the block that its transaction was in then, if it names one that was in any.
+/// A call that the node received, and the block that it named or that contained its transaction at that time.
 pub struct Received {
     call: RecordedCall,
     block: Option<B256>,
 }
 
-/// What a workload cost.
+/// The cost of a workload.
 pub struct Cost {
     pub events: Vec<Event>,
-    /// Calls of the program for its clients, as the node received them.
+    /// Calls that the proxy made for clients.
     pub content: Vec<Received>,
     pub upkeep: usize,
     pub straw: u64,
-    /// Answers of the straw man that were not what the node would have said at that moment.
+    /// Answers of the naive cache that differ from the node's answer at that time.
     pub straw_wrong: u64,
 }
 
-/// Keeps every answer under its method and parameters for ever, but for nulls and what a tag means.
+/// A naive cache that keeps every answer by method and parameters for ever, except nulls and reads of the head.
 #[derive(Debug, Default)]
 struct StrawMan {
     answers: HashMap<(String, String), Bytes>,
@@ -76,13 +76,13 @@ struct StrawMan {
 // === impl World ===
 
 impl World {
-    /// A chain of `blocks` blocks of `transactions` each; all but the last sixteen are final. The blocks are so far apart
-    /// that one answer is enough for all but the newest of these.
+    /// Creates a chain of `blocks` blocks of `transactions` transactions each, in which all but the last sixteen are final.
+    /// The blocks are so far apart that one answer makes all but the newest of the final ones final.
     pub fn new(seed: u64, blocks: usize, transactions: usize) -> Self {
         Self::with_slots(seed, blocks, transactions, 600)
     }
 
-    /// The same, with so many seconds between two blocks.
+    /// As [`World::new`], with `slot_seconds` seconds between two blocks.
     pub fn with_slots(seed: u64, blocks: usize, transactions: usize, slot_seconds: u64) -> Self {
         let config =
             devchain::Config { keep_calls: 1_000_000, seed, slot_seconds, ..devchain::Config::default() };
@@ -126,7 +126,7 @@ impl World {
         self.ask_all(vec![ask]).await.remove(0)
     }
 
-    /// One packet.
+    /// Sends the calls in one packet.
     pub async fn ask_all(&mut self, asks: Vec<Ask>) -> Vec<Value> {
         let calls: Vec<_> = asks.iter().map(Ask::call).collect();
         for (ask, (method, params)) in asks.iter().zip(&calls) {
@@ -138,7 +138,7 @@ impl World {
         let truth = |(method, params): &(&str, Value)| -> Value {
             serde_json::from_slice(&self.chain.answer(method, params).unwrap()).unwrap()
         };
-        // What a write answers is not asked twice.
+        // A write must not be sent twice.
         let truths: Vec<Value> = if writes { Vec::new() } else { calls.iter().map(truth).collect() };
         let answers = if let [(method, params)] = &calls[..] {
             vec![self.program.ask(method, params.clone()).await]
@@ -156,7 +156,7 @@ impl World {
         answers
     }
 
-    /// Notes what the node was asked, while it is as it was then.
+    /// Records the calls that the node received, before the chain changes.
     fn receive(&mut self) {
         let block_of = |call: &RecordedCall| {
             let params: Value = serde_json::from_str(&call.params).ok()?;
@@ -195,7 +195,7 @@ impl World {
                 young(number),
             ),
             Ask::BlockByHash { hash, full } => (Need::Block { block: hash, with_hashes: !full }, false),
-            // Named by its block: to fetch all of it costs no more.
+            // The call names the block: fetching all of it costs no more.
             Ask::TransactionAt { number, .. } => (
                 at(number).map_or(Need::View, |block| Need::Block { block, with_hashes: false }),
                 young(number),
@@ -220,8 +220,8 @@ impl World {
 // === impl Received ===
 
 impl Received {
-    /// Who the node is, heads, finality and gaps: clients get blocks cut out of whole ones, so only upkeep asks for
-    /// with_hashes ones.
+    /// Returns whether the call is for the chain id, a head, finality or a gap. For clients, the proxy derives blocks with
+    /// hashes from full ones, so only upkeep asks for blocks with hashes.
     fn is_upkeep(&self) -> bool {
         match self.call.method.as_str() {
             "eth_chainId" | "net_version" => true,
@@ -238,12 +238,12 @@ impl Received {
 // === impl Cost ===
 
 impl Cost {
-    /// The calls by what they were for.
+    /// Describes the calls by purpose.
     pub fn breakdown(&self) -> String {
         let of = |methods: &'static [&str]| self.content.iter().filter(|it| it.is_any(methods));
         let blocks = || of(&["eth_getBlockByHash", "eth_getBlockByNumber"]);
         let receipts = || of(&["eth_getBlockReceipts"]);
-        // Alone, of a block that was fetched whole before or after.
+        // Fetched alone, although the proxy also fetched the whole block before or after.
         let twice = |alone: &'static [&str], whole: HashSet<B256>| {
             of(alone).filter(|it| it.block.is_some_and(|block| whole.contains(&block))).count()
         };
@@ -302,7 +302,7 @@ impl StrawMan {
         }
         self.calls += 1;
         let changes = matches!(ask, Ask::BlockNumber | Ask::Latest { .. }) || truth == "null";
-        // A transaction that waits says so.
+        // A pending transaction has no block hash.
         let waits = truth.starts_with(b"{") && find(&truth, br#""blockHash":null"#);
         if !changes && !waits {
             self.answers.insert(key, truth);

@@ -1,8 +1,8 @@
--- A cache keyed by method and parameters, for ever: no verification, no idea of reorgs.
+-- A cache keyed by method and parameters, without expiry, verification or handling of reorgs.
 local cjson = require "cjson"
 local answers = ngx.shared.answers
 
--- The result's own text: the node writes it last.
+-- Returns the text of the result, which is the last member of the reply.
 local function cut(reply)
   local at = reply:find('"result":', 1, true)
   local last = #reply

@@ -1,4 +1,4 @@
-//! What is asked of the servers.
+//! The cases: requests to the servers.
 
 use std::{fs, io::Write};
 
@@ -7,22 +7,22 @@ use holdfast::devchain::{Config, DevChain};
 
 use crate::{folder, servers::Settings};
 
-/// Blocks of about the size that mainnet's have.
+/// Number of blocks of about the size of mainnet blocks.
 const FULL_BLOCKS: u64 = 60;
 const FULL: usize = 200;
 
-/// Blocks of one transaction: no two answers are in one block, so nobody gains by fetching a whole one.
+/// Number of blocks with one transaction: fetching a whole one has no advantage.
 const SMALL_BLOCKS: usize = 10_000;
 
-/// Above all that is asked for: everything is final.
+/// Number of blocks above all requested ones, which makes those final.
 const YOUNG_BLOCKS: usize = 32;
 
 const CONNECTIONS: usize = 64;
 
-/// Few enough that no two ask for the same block at a time: that would be one fetch.
+/// Few enough connections that no two ask for the same block at the same time and share a fetch.
 const FEW: usize = 16;
 
-/// Holds next to nothing, so that whatever comes in turn is a miss.
+/// So small a cache that cycling through requests always misses.
 const TINY: &str = "64 KiB";
 
 /// Load of one kind.
@@ -34,31 +34,31 @@ pub struct Load {
     pub others: Option<Vec<String>>,
     pub header: Option<&'static str>,
     pub connections: usize,
-    /// Connections that are open beside, and idle.
+    /// Number of additional idle connections.
     pub idle: usize,
 }
 
-/// A case: one load, on all servers.
+/// One load on all servers.
 #[derive(Debug)]
 pub struct Case {
     pub name: &'static str,
     pub title: &'static str,
     pub load: Load,
-    /// Another load on Holdfast in the same rounds, to compare with.
+    /// Another load on Holdfast in the same rounds, for comparison.
     pub beside: Option<(&'static str, Load)>,
-    /// Asked once of every server before.
+    /// Bodies that warm up every server before the measurement.
     pub warm: Vec<String>,
     pub settings: Settings,
-    /// Is there anything that the limit, or a cache that knows only bodies, could be compared by?
+    /// Whether a comparison with the limit makes sense; `with_proxy_cache`: with a cache keyed by bodies.
     pub with_limit: bool,
     pub with_proxy_cache: bool,
 }
 
-/// The chain that everything is asked of.
+/// The chain behind the servers.
 pub struct Asked {
     pub chain: DevChain,
     full: Vec<String>,
-    /// The transactions of full blocks, and of small ones.
+    /// Transactions of full blocks; `single`: of small ones.
     transactions: Vec<String>,
     single: Vec<String>,
 }
@@ -74,7 +74,7 @@ impl Load {
         format!("{}.{part}", self.name)
     }
 
-    /// Puts the bodies where the load generator finds them.
+    /// Writes the bodies into files for the load generator.
     pub fn write(&self) {
         for (part, bodies) in [("bodies", Some(&self.bodies)), ("others", self.others.as_ref())] {
             let Some(bodies) = bodies else { continue };
@@ -85,7 +85,7 @@ impl Load {
     }
 }
 
-/// A body as a client would send it.
+/// Inserts the id into a body.
 pub fn with_id(body: &str, id: u64) -> String {
     body.replace('@', &id.to_string())
 }
@@ -104,14 +104,14 @@ impl Asked {
         let small = FULL_BLOCKS + 1..=FULL_BLOCKS + SMALL_BLOCKS as u64;
         Self {
             full: (1..=FULL_BLOCKS).map(|number| format!("{:#x}", hash(number))).collect(),
-            // Ten thousand of them: 50 blocks.
+            // 10,000 transactions in 50 blocks.
             transactions: (1..=50).flat_map(transactions_of).collect(),
             single: small.flat_map(transactions_of).collect(),
             chain,
         }
     }
 
-    /// What a server answers to a body with this id.
+    /// Returns the right answer to a body.
     pub fn truth(&self, body: &str) -> Bytes {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         match runtime.block_on(self.chain.serve(body.to_owned().into())) {
@@ -120,7 +120,7 @@ impl Asked {
         }
     }
 
-    /// An answer as long as they are on average.
+    /// Returns an answer of average length.
     pub fn typical(&self, bodies: &[String]) -> Bytes {
         let some = bodies.iter().step_by(bodies.len().div_ceil(500));
         let answers: Vec<Bytes> = some.map(|body| self.truth(&with_id(body, 1_000_000_000))).collect();
@@ -153,7 +153,7 @@ impl Asked {
         self.single.iter().map(|hash| call("eth_getTransactionByHash", &format!(r#""{hash}""#))).collect()
     }
 
-    /// Batches of a hundred out of the ten thousand, spread over all blocks.
+    /// Returns batches of 100 of the 10,000 transactions, spread over all blocks.
     fn batches(&self) -> Vec<String> {
         let calls = self.transaction_calls();
         let batch = |first: usize| {
@@ -188,7 +188,7 @@ impl Asked {
         };
         let transactions = || Load::new("txs", "random", self.transaction_calls());
         let full_blocks = || Load::new("block", "random", self.blocks(true));
-        // By number: what is asked most for.
+        // By number, the most common request.
         let with_hashes =
             (1..=50).map(|number| call("eth_getBlockByNumber", &format!(r#""{number:#x}",false"#)));
         let receipts_of =
@@ -279,7 +279,7 @@ impl Asked {
     }
 }
 
-/// A call whose id is not yet known.
+/// Returns a call with a placeholder for the id.
 pub fn call(method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":@,"method":"{method}","params":[{params}]}}"#)
 }

@@ -1,4 +1,4 @@
-//! Cached answers beside cold reads, whose proofs want the same core: `cargo bench --bench e2e -- --cold`.
+//! Cache hits in parallel with cold reads, whose proofs compete for the same core: `cargo bench --bench e2e -- --cold`.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -16,19 +16,20 @@ use crate::{
     servers::{Connection, Kind, Server, Settings},
 };
 
-/// Readers of cold blocks, as many as the blocks are divided among: no two share a fetch.
+/// Number of readers of cold blocks. Each has its own blocks, so that no two share a fetch.
 const READERS: usize = 16;
 
 const BLOCKS: u64 = 64;
 const TRANSACTIONS: usize = 300;
 
-/// Holds the cached answer and some four of the blocks: each comes round when it has been evicted.
+/// Room for the cached answer and about four of the blocks, so that each block is evicted before its next read.
 const CACHE: &str = "1 MiB";
 
-/// The load gives way to the reader of cached answers, with which it shares a core: what is measured is the server.
+/// Niceness of the load, so that it yields to the reader of cached answers on the same core: the benchmark measures the
+/// server.
 const NICENESS: i32 = 10;
 
-/// Before a measurement.
+/// Warm-up before a measurement.
 const LEAD: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Serialize)]
@@ -37,29 +38,29 @@ pub struct Cold {
     servers: Vec<Measured>,
 }
 
-/// What one build came to: the median round of each.
+/// Results of one build: the median round of each case.
 #[derive(Debug, Serialize)]
 struct Measured {
     server: String,
     undisturbed: Hits,
-    /// Beside cold reads that are proved.
+    /// In parallel with cold reads that Holdfast proves.
     proved: Hits,
-    /// Beside cold reads whose structure is checked.
+    /// In parallel with cold reads that Holdfast checks structurally.
     structural: Hits,
 }
 
-/// Cached answers in one round.
+/// Cache hits in one round.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Hits {
     p50_us: f64,
     p99_us: f64,
     most_us: f64,
     per_second: f64,
-    /// Cold blocks that were read beside.
+    /// Cold blocks read in parallel.
     blocks_per_second: f64,
 }
 
-/// What measuring needs.
+/// Parameters of the benchmark.
 pub struct Bench<'a> {
     pub builds: &'a [Kind],
     pub core: usize,
@@ -103,7 +104,7 @@ impl Bench<'_> {
             let settings = Settings { flags: flags.collect(), ..Settings::default() };
             build.start(world.node.address(), self.core, &settings)
         };
-        // One after the other: two servers on one core would be in each other's way.
+        // Sequentially, because two servers would compete for one core.
         let server = start(&[]);
         let mut alone = Vec::new();
         let mut proved = Vec::new();
@@ -149,7 +150,7 @@ impl Bench<'_> {
             while begun.elapsed() < Duration::from_secs(self.seconds.into()) {
                 let sent = Instant::now();
                 connection.post(body.as_bytes());
-                assert!(is_hit(&connection), "the answer is not cached any more");
+                assert!(is_hit(&connection), "the answer is no longer cached");
                 took.push(sent.elapsed());
             }
             let elapsed = begun.elapsed().as_secs_f64();
@@ -176,7 +177,7 @@ fn is_hit(connection: &Connection) -> bool {
     connection.head().contains("cache-status: holdfast; hit")
 }
 
-/// The round with the median p99.
+/// Returns the round with the median p99.
 fn median(mut rounds: Vec<Hits>) -> Hits {
     rounds.sort_by(|one, other| one.p99_us.total_cmp(&other.p99_us));
     rounds[rounds.len() / 2]

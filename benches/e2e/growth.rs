@@ -1,4 +1,4 @@
-//! What grows with what is kept, and with who is connected: `cargo bench --bench e2e -- --growth`.
+//! Cost of a hit by number of cached blocks and of connections, and memory use: `cargo bench --bench e2e -- --growth`.
 
 use std::{
     net::SocketAddr,
@@ -18,22 +18,22 @@ use crate::{
     servers::{Kind, Server, Settings},
 };
 
-/// How many blocks are kept.
+/// Numbers of cached blocks.
 const SIZES: [u64; 3] = [1_000, 10_000, 100_000];
 
-/// How many are connected, and ask.
+/// Numbers of active connections.
 const CONNECTIONS: [usize; 3] = [1, 100, 10_000];
 
-/// The others have it for connections.
+/// Number of cached blocks while the number of connections varies.
 const WITH: u64 = 10_000;
 
-/// Blocks of about the size that mainnet's have, for churn.
+/// Number of blocks of about the size of mainnet blocks, for churn.
 const FULL_BLOCKS: u64 = 250;
 
-/// Of the program itself, beside what it keeps.
+/// Memory of the program without the cache.
 const BESIDE_MIB: f64 = 64.0;
 
-/// Between two looks at the memory of a server.
+/// Time between two samples of a server's memory.
 const LOOK: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Serialize)]
@@ -44,39 +44,39 @@ pub struct Growth {
     churned: Vec<Churned>,
 }
 
-/// Hits with so much in memory.
+/// Hits with a number of cached blocks.
 #[derive(Debug, Serialize)]
 struct Kept {
     blocks: u64,
-    /// What the node sent of them.
+    /// Size of the answers of the node.
     content_mib: f64,
-    /// What the cache counts.
+    /// Size according to the cache.
     counted_mib: f64,
-    /// What the process grew by.
+    /// Growth of the process.
     grown_mib: f64,
     rounds: Vec<Round>,
 }
 
-/// Hits from so many connections.
+/// Hits with a number of connections.
 #[derive(Debug, Serialize)]
 struct Connected {
     connections: usize,
     rounds: Vec<Round>,
 }
 
-/// Memory while everything is always replaced.
+/// Memory while the cache constantly replaces its entries.
 #[derive(Debug, Serialize)]
 struct Churned {
     what: &'static str,
     cache_mib: f64,
     counted_mib: f64,
-    /// The most that was seen.
+    /// Maximum.
     rss_mib: f64,
-    /// How often the cache was filled anew.
+    /// Number of times that the whole cache was replaced.
     turns: f64,
 }
 
-/// What measuring needs.
+/// Parameters of the benchmark.
 pub struct Bench<'a> {
     pub binary: &'a Kind,
     pub core: usize,
@@ -207,7 +207,7 @@ fn mib(bytes: u64) -> f64 {
 // === impl World ===
 
 impl World {
-    /// Has the blocks asked for once; returns how much content that was.
+    /// Requests each block once and returns the size of the answers.
     fn fill(&self, server: &Server, numbers: &[u64]) -> u64 {
         let mut connection = server.connect();
         let mut content = 0;
@@ -270,7 +270,7 @@ impl Growth {
         out
     }
 
-    /// CPU for a hit, by what is kept and by who is connected.
+    /// Plots the CPU time of a hit by number of cached blocks and of connections.
     pub fn plot(&self) -> String {
         let cpu = |rounds: &[Round]| column(rounds).spread(|round| round.cpu_us).map_or(0.0, |it| it.median);
         let kept = self.kept.iter().map(|it| (format!("{} blocks kept", it.blocks), cpu(&it.rounds)));

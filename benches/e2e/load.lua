@@ -1,9 +1,8 @@
 -- Load for wrk. Arguments: mode, seed, header line or "-", file of bodies, second file of bodies or nothing.
 --
--- A line of a file is a body; each "@" in it stands for the id, another one in every request.
--- Modes: "same" (the first body with one id, for ever), "random", "cycle" (one after the other, so
--- that a small least-recently-used cache never has the next), "mix" (nine at random out of the
--- first file, then one of the second in order).
+-- A line of a file is a body; each "@" in it is a placeholder for the id, which differs in every request.
+-- Modes: "same" (always the first body with one id), "random", "cycle" (in order, so that a small LRU
+-- cache always misses), "mix" (nine random bodies of the first file, then the next one of the second).
 
 local head, bodies, others, id
 local mode, at, other = "random", 0, 0
@@ -34,7 +33,7 @@ function init(args)
   mode = args[1]
   local seed = tonumber(args[2])
   math.randomseed(seed)
-  -- No two runs share an id, and none needs more than 53 bits or an exponent to be written.
+  -- No two runs share an id, and all ids fit into 53 bits and print without an exponent.
   id = seed * 100000000
   local header = args[3] == "-" and "" or args[3] .. "\r\n"
   head = "POST " .. wrk.path .. " HTTP/1.1\r\nHost: " .. wrk.host .. ":" .. wrk.port
@@ -42,7 +41,7 @@ function init(args)
   bodies = read(args[4])
   others = args[5] and read(args[5])
   at = math.random(#bodies)
-  -- Where the last run ended nobody knows: anywhere, so that few are still remembered.
+  -- Starts at a random place, so that few bodies are still cached from the last run.
   other = others and math.random(#others) or 0
   if mode == "same" then
     id = 0

@@ -1,10 +1,10 @@
-//! The program as it ships against the limit and against others: `cargo bench --bench e2e`.
+//! The release build compared with a bare HTTP server (the limit) and other caches: `cargo bench --bench e2e`.
 //!
-//! Each server runs on one core, the load and the node behind on the other, in rounds in which all take
-//! their turn; what counts is the CPU time of a server for each request, as a ratio to another server
-//! in the same round. `benches/setup` installs what it needs.
+//! Each server runs on one core, the load and the node on the other. In each round, the servers take turns. The main
+//! result is the CPU time of a server per request, as a ratio to another server in the same round. `benches/setup`
+//! installs the tools.
 
-#![expect(clippy::unwrap_used, reason = "a measurement that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot continue should panic at that line")]
 
 mod cases;
 mod cold;
@@ -37,61 +37,61 @@ use self::{
 
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Only these cases; --list names them
+    /// Run only these cases (see --list)
     cases: Vec<String>,
 
     #[arg(long, default_value_t = 7)]
     rounds: u32,
 
-    /// For one server in one round
+    /// Seconds for one server in one round
     #[arg(long, default_value_t = 3)]
     seconds: u32,
 
-    /// Three rounds of one second: to see whether it works
+    /// Three rounds of one second, as a smoke test
     #[arg(long)]
     quick: bool,
 
-    /// Writes tables and plots into docs
+    /// Write tables and plots into docs
     #[arg(long)]
     save: bool,
 
-    /// What grows with what is kept, and with who is connected, instead
+    /// Measure growth with the number of cached blocks and connections instead
     #[arg(long)]
     growth: bool,
 
-    /// Cached answers beside cold reads that are proved, instead
+    /// Measure cache hits in parallel with proved cold reads instead
     #[arg(long)]
     cold: bool,
 
-    /// Names the cases, and ends
+    /// List the cases and exit
     #[arg(long)]
     list: bool,
 
-    /// Another build of Holdfast to measure in the same rounds: NAME=PATH
+    /// Measure another build of Holdfast in the same rounds: NAME=PATH
     #[arg(long)]
     also: Vec<String>,
 
-    /// Holdfast and the limit, and nobody else
+    /// Measure only Holdfast and the limit
     #[arg(long)]
     alone: bool,
 
-    /// The core of the servers; the load takes the other of 0 and 1
+    /// Core of the servers, 0 or 1; the load uses the other
     #[arg(long, default_value_t = 1)]
     core: usize,
 
-    /// Serves as the limit here
+    /// Run as the limit on this address
     #[arg(long, hide = true, requires = "body")]
     limit: Option<SocketAddr>,
 
     #[arg(long, hide = true)]
     body: Option<PathBuf>,
 
-    /// Cargo says so to every benchmark
+    /// Cargo passes this flag to every benchmark
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// One server in one case, and what is asked of it.
+/// One server in one case, and its load.
 struct Entrant<'a> {
     name: String,
     server: &'a Server,
@@ -99,7 +99,7 @@ struct Entrant<'a> {
     rounds: Vec<Round>,
 }
 
-/// Where bodies, logs and results go.
+/// Returns the folder for bodies, logs and results.
 fn folder() -> PathBuf {
     let folder = docs::results().join("e2e");
     fs::create_dir_all(&folder).unwrap();
@@ -118,12 +118,12 @@ fn main() {
         return read_cold(&arguments);
     }
     if Command::new("wrk").arg("--version").output().is_err() {
-        eprintln!("LEFT OUT: everything: wrk is not there; `benches/setup` installs it");
+        eprintln!("LEFT OUT: everything: wrk is not installed; `benches/setup` installs it");
         exit(1);
     }
     let others = others(&arguments);
     let left_out: Vec<String> = (others.iter().filter(|kind| !kind.is_there()))
-        .map(|kind| format!("{}: it is not there; `benches/setup` installs it", kind.name()))
+        .map(|kind| format!("{}: not installed; `benches/setup` installs it", kind.name()))
         .collect();
     left_out.iter().for_each(|line| eprintln!("LEFT OUT: {line}"));
     let holdfasts = holdfasts(&arguments);
@@ -199,7 +199,7 @@ fn others(arguments: &Arguments) -> Vec<Kind> {
     if arguments.alone { vec![Kind::Limit] } else { vec![Kind::Limit, Kind::NginxLua, Kind::NginxCache] }
 }
 
-/// What is built as it ships, and other builds to compare with.
+/// Returns the release build, and other builds to compare with.
 fn holdfasts(arguments: &Arguments) -> Vec<Kind> {
     let binary = machine::build(&folder());
     let mut all = vec![Kind::Holdfast { name: HOLDFAST.to_owned(), binary }];
@@ -242,10 +242,10 @@ fn measure_case(
             entrants.push(Entrant { name: format!("{name}, {what}"), server, load, rounds: Vec::new() });
         }
     }
-    // Once for nothing: what a server does at first is not what it does then.
+    // Round 0 is a warm-up.
     for round in 0..=rounds {
         let count = entrants.len();
-        // Nobody always comes after the same other.
+        // So that no server always follows the same other.
         entrants.rotate_left(1 % count);
         for entrant in &mut entrants {
             let seconds = if round == 0 { 1 } else { seconds };
@@ -268,7 +268,7 @@ fn measure_case(
     CaseReport { name: case.name.to_owned(), title: case.title.to_owned(), columns }
 }
 
-/// Asks for everything once, and thrice for what is asked by one body only, so that every kind of cache has it.
+/// Sends the warm-up requests once and the first body three times, so that every kind of cache stores the answers.
 fn warm(case: &Case, server: &Server) {
     let mut connection = server.connect();
     let once = case.warm.iter().chain(if case.with_limit || !case.warm.is_empty() {
@@ -287,7 +287,7 @@ fn warm(case: &Case, server: &Server) {
 // === impl Arguments ===
 
 impl Arguments {
-    /// How many rounds, of how many seconds.
+    /// Returns the number of rounds and the seconds of each.
     fn extent(&self) -> (u32, u32) {
         if self.quick { (3, 1) } else { (self.rounds, self.seconds) }
     }

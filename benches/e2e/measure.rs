@@ -1,4 +1,4 @@
-//! What a process and a core have used, and what a run of load found.
+//! CPU time and memory of a process, and results of a load.
 
 use std::{fs, process::Command, thread, time::Duration};
 
@@ -6,33 +6,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::{cases::Load, folder, machine, servers::Server};
 
-/// The kernel counts in hundredths of a second for everybody, whatever its own tick is.
+/// Length of a tick: the kernel reports hundredths of a second, independently of its own tick.
 const TICK_MICROS: f64 = 10_000.0;
 
-/// A share of a core that others may take before a round counts as disturbed.
+/// Share of a core that other processes may use before a round counts as disturbed.
 const TOLERATED: f64 = 0.04;
 
-/// What was found in one round of one server.
+/// Results of one round of one server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Round {
-    /// Of the server's process, user and system together, for each request.
+    /// User and system time of the server process per request.
     pub cpu_us: f64,
     pub requests_per_second: f64,
     pub p50_us: f64,
     pub p99_us: f64,
-    /// At the end of the round.
+    /// Resident memory at the end of the round.
     pub rss_mib: f64,
     pub upstream_per_1000: f64,
-    /// On the wire, heads of responses included.
+    /// Bytes on the wire, including response heads.
     pub bytes_per_response: f64,
     pub failed: u64,
-    /// How much of the server's core went to other processes, or to other machines on the same host.
+    /// Share of the server's core that other processes used, or other virtual machines on the same host.
     pub others: f64,
-    /// How often the server was made to wait for its core.
+    /// Number of involuntary context switches of the server.
     pub involuntary: u64,
 }
 
-/// What `load.lua` says at its end.
+/// Result line of `load.lua`.
 #[derive(Debug, Deserialize)]
 struct Said {
     micros: f64,
@@ -43,7 +43,7 @@ struct Said {
     failed: u64,
 }
 
-/// The state of a process and its core.
+/// Counters of a process and its core.
 struct Used {
     own: u64,
     core: u64,
@@ -53,13 +53,13 @@ struct Used {
 // === impl Round ===
 
 impl Round {
-    /// Did others take the core?
+    /// Returns whether other processes used too much of the core.
     pub fn is_disturbed(&self) -> bool {
         self.others > TOLERATED
     }
 }
 
-/// Loads a server, and returns what that took. The load runs where this process does.
+/// Runs a load against a server and returns the results. The load runs on the core of this process.
 pub fn round(
     server: &Server,
     load: &Load,
@@ -89,12 +89,12 @@ pub fn round(
     }
 }
 
-/// As [`round()`], but leaves out what it takes to connect: requests are those that Holdfast counts itself, and both
-/// they and the CPU are looked at only when all are connected.
+/// As [`round()`], but without the cost of connecting: it reads the requests, from Holdfast's own counter, and the CPU
+/// time only after all connections are open.
 pub fn steady_round(server: &Server, load: &Load, seconds: u32, seed: u32) -> Round {
     let lead = if load.connections > 1000 { 5 } else { 1 };
     thread::scope(|scope| {
-        // A second more than is needed: nobody leaves before the last look.
+        // One second longer, so that all connections stay open until the last reading.
         let loading = scope.spawn(|| wrk(server, load, lead + seconds + 1, seed));
         thread::sleep(Duration::from_secs(lead.into()));
         let (used, calls) = (Used::now(server.pid, server.core), server.calls());
@@ -148,7 +148,7 @@ impl Used {
     }
 }
 
-/// What a core spent on processes, and what was stolen from it. Interrupts are nobody's and left out.
+/// Returns the time that a core spent on processes, plus stolen time. Excludes interrupts, which belong to no process.
 fn core_ticks(core: usize) -> u64 {
     let stat = fs::read_to_string("/proc/stat").unwrap();
     let line = stat.lines().find_map(|line| line.strip_prefix(&format!("cpu{core} "))).unwrap();
@@ -165,7 +165,7 @@ fn involuntary(pid: u32) -> u64 {
         .sum()
 }
 
-/// The memory of a process that is resident.
+/// Returns the resident memory of a process.
 pub fn rss_mib(pid: u32) -> f64 {
     status(format!("/proc/{pid}/status").as_ref(), "VmRSS:").unwrap_or(0) as f64 / 1024.0
 }

@@ -1,4 +1,4 @@
-//! Plots that read in light and in dark.
+//! Plots for light and dark pages.
 
 use crate::report::{CaseReport, HOLDFAST, LIMIT, Report, short};
 
@@ -7,7 +7,7 @@ const LABELS: f64 = 230.0;
 const BAR: f64 = 13.0;
 const COLORS: [&str; 4] = ["#2f81f7", "#d29922", "#a371f7", "#8b949e"];
 
-/// The head of a picture: transparent, and text in a colour that fits the page around it.
+/// Returns the start of an SVG: transparent, with text colours for light and dark pages.
 pub fn begin(width: f64, height: f64) -> String {
     format!(
         r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" font-family="system-ui, sans-serif" font-size="12">
@@ -24,7 +24,7 @@ pub fn text(x: f64, y: f64, anchor: &str, class: &str, text: &str) -> String {
     format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" class=\"{class}\">{text}</text>\n")
 }
 
-/// CPU per request of each server, as a multiple of the limit's, for all cases that have one.
+/// Plots the CPU per request of each server as a multiple of the limit, for all cases with a limit.
 pub fn ratios(report: &Report) -> Option<String> {
     let cases: Vec<_> = report.cases.iter().filter(|case| case.column(LIMIT).is_some()).collect();
     let mut servers: Vec<&str> = Vec::new();
@@ -39,7 +39,7 @@ pub fn ratios(report: &Report) -> Option<String> {
         |case: &CaseReport| -> Vec<_> { servers.iter().map(|server| case.ratio(server, LIMIT)).collect() };
     let most =
         cases.iter().flat_map(|case| ratios(case)).flatten().map(|spread| spread.median).fold(2.0, f64::max);
-    // Doublings: half as wide as the next is still half as dear.
+    // A logarithmic scale, in doublings.
     let doublings = (most * 1.2).log2().ceil();
     let room = WIDTH - LABELS - 70.0;
     let x = |ratio: f64| {

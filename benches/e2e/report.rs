@@ -1,4 +1,4 @@
-//! Rounds to tables.
+//! Tables of the results.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::Round;
 
-/// All that was measured.
+/// All results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     pub machine: String,
     pub seconds: u32,
-    /// What could not be compared with.
+    /// Servers that are not installed.
     pub left_out: Vec<String>,
     pub cases: Vec<CaseReport>,
 }
@@ -23,7 +23,7 @@ pub struct CaseReport {
     pub columns: Vec<Column>,
 }
 
-/// What was measured of one server; the rounds of all columns of a case belong together.
+/// Results of one server. The rounds of all columns of a case correspond to each other.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Column {
     pub server: String,
@@ -38,11 +38,11 @@ pub struct Spread {
     pub most: f64,
 }
 
-/// What is to be reached, in a case's own ratio.
+/// Target for the CPU ratio of a case.
 struct Target {
     what: &'static str,
     case: &'static str,
-    /// Divided by this column of the same case.
+    /// Column of the same case that Holdfast is divided by.
     by: &'static str,
     target: f64,
     at_worst: f64,
@@ -92,7 +92,7 @@ impl fmt::Display for Spread {
     }
 }
 
-/// Three digits that matter.
+/// Formats a number with three significant digits.
 pub fn short(value: f64) -> String {
     match value.abs() {
         size if size >= 99.95 => format!("{value:.0}"),
@@ -104,7 +104,7 @@ pub fn short(value: f64) -> String {
 // === impl Column ===
 
 impl Column {
-    /// Of the rounds that nobody disturbed; of all, if most were.
+    /// Returns the spread over the undisturbed rounds, or over all rounds if at least half were disturbed.
     pub fn spread(&self, value: impl Fn(&Round) -> f64) -> Option<Spread> {
         let calm = self.rounds.iter().filter(|round| !round.is_disturbed());
         if calm.clone().count() * 2 > self.rounds.len() {
@@ -125,7 +125,7 @@ impl CaseReport {
         self.columns.iter().find(|column| column.server == server)
     }
 
-    /// What a request of one costs against one of the other, round by round.
+    /// Returns the ratio of the CPU time per request of two servers, round by round.
     pub fn ratio(&self, server: &str, by: &str) -> Option<Spread> {
         let (one, other) = (self.column(server)?, self.column(by)?);
         let pairs: Vec<(&Round, &Round)> = one.rounds.iter().zip(&other.rounds).collect();
@@ -142,7 +142,7 @@ impl CaseReport {
 // === impl Report ===
 
 impl Report {
-    /// The tables, as Markdown.
+    /// Returns the tables as Markdown.
     pub fn tables(&self) -> String {
         let mut out = format!("{}\n\n", self.machine);
         for left_out in &self.left_out {
@@ -163,7 +163,7 @@ impl Report {
                 };
                 let cpu =
                     column.spread(|round| round.cpu_us).map_or("–".to_owned(), |spread| spread.to_string());
-                // Beside the case's own load the limit says nothing.
+                // The limit is only comparable with the load of the case itself.
                 let by_limit = if column.server.starts_with("Holdfast, ") {
                     None
                 } else {

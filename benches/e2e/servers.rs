@@ -1,4 +1,4 @@
-//! The servers that are compared, each a process of its own on the server's core.
+//! The compared servers, each a separate process on the core of the servers.
 
 use std::{
     convert::Infallible,
@@ -19,12 +19,12 @@ use serde_json::Value;
 
 use crate::folder;
 
-/// Where Debian puts nginx's modules.
+/// Folder of nginx modules on Debian.
 const NGINX_MODULES: &str = "/usr/lib/nginx/modules";
 
 const START_PATIENCE: Duration = Duration::from_secs(20);
 
-/// A program to compare.
+/// A kind of server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A bare hyper server that reads a body and returns fixed bytes.
@@ -37,16 +37,16 @@ pub enum Kind {
     NginxCache,
 }
 
-/// What a server is told besides where to listen.
+/// Settings of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Flags of `holdfast serve`.
     pub flags: Vec<String>,
-    /// Its environment.
+    /// Environment variables of `holdfast serve`.
     pub environment: Vec<(&'static str, String)>,
-    /// The memory of the script in nginx.
+    /// Size of the shared memory of the nginx script.
     pub dict: Option<&'static str>,
-    /// What the limit answers.
+    /// Answer of the limit.
     pub body: Bytes,
 }
 
@@ -57,7 +57,7 @@ pub struct Server {
     pub pid: u32,
     pub core: usize,
     address: SocketAddr,
-    /// Of an operator's listener.
+    /// Address of the admin listener.
     admin: Option<SocketAddr>,
     child: Child,
 }
@@ -74,7 +74,7 @@ impl Kind {
         }
     }
 
-    /// Is everything there that it needs?
+    /// Returns whether the server is installed.
     pub fn is_there(&self) -> bool {
         match self {
             Self::Limit | Self::Holdfast { .. } => true,
@@ -89,7 +89,7 @@ impl Kind {
         matches!(self, Self::Holdfast { .. })
     }
 
-    /// Starts it on `core`, and returns when it can be asked.
+    /// Starts the server on `core` and waits until it is ready.
     pub fn start(&self, node: SocketAddr, core: usize, settings: &Settings) -> Server {
         let (address, admin) = (free_address(), free_address());
         let folder = folder().join(self.name().replace([' ', '(', ')', '+'], "-"));
@@ -120,7 +120,7 @@ impl Kind {
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let child = command.spawn().unwrap();
         let admin = self.is_holdfast().then_some(admin);
-        // taskset becomes the program, so its id is the program's.
+        // taskset executes the program in its own process, so the process id is that of the program.
         let server = Server { kind: self.clone(), pid: child.id(), core, address, admin, child };
         server.wait();
         server
@@ -179,21 +179,21 @@ impl Server {
         }
     }
 
-    /// A connection for requests one after the other.
+    /// Opens a connection for sequential requests.
     pub fn connect(&self) -> Connection {
         Connection::open(self.address)
     }
 
-    /// How many calls Holdfast has counted.
+    /// Returns the number of calls that Holdfast has counted.
     pub fn calls(&self) -> f64 {
         let text = self.admin.and_then(|admin| get(admin, "/metrics")).unwrap_or_default();
         let samples = text.lines().filter(|line| line.starts_with("holdfast_calls_total"));
         samples.filter_map(|line| line.rsplit_once(' ')?.1.trim().parse::<f64>().ok()).sum()
     }
 
-    /// How many entries and bytes Holdfast counts in its cache.
+    /// Returns the number of entries and bytes in the cache of Holdfast.
     pub fn cached(&self) -> (u64, u64) {
-        // What was put in is counted a little later.
+        // The cache updates its counts with a delay.
         thread::sleep(Duration::from_secs(1));
         let answer = self.admin.and_then(|admin| get(admin, "/status")).unwrap_or_default();
         let status: Value = answer
@@ -204,7 +204,7 @@ impl Server {
         (count("entries"), count("bytes"))
     }
 
-    /// Opens connections, each of which has asked something once.
+    /// Opens connections and sends one request on each.
     pub fn idle_connections(&self, count: usize) -> Vec<Connection> {
         let connection = || {
             let mut connection = self.connect();
@@ -222,7 +222,7 @@ impl Drop for Server {
     }
 }
 
-/// A client's connection.
+/// A client connection.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
@@ -239,12 +239,12 @@ impl Connection {
         Self { stream, read: Vec::new(), head: String::new() }
     }
 
-    /// The head of the last answer, in lower case.
+    /// Returns the head of the last answer, in lower case.
     pub fn head(&self) -> &str {
         &self.head
     }
 
-    /// Sends a body, and returns the answer's.
+    /// Sends a body and returns the body of the answer.
     pub fn post(&mut self, body: &[u8]) -> Vec<u8> {
         let head = format!(
             "POST / HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
@@ -288,7 +288,7 @@ impl Connection {
                 return at;
             }
             let count = self.stream.read(&mut piece).unwrap();
-            assert!(count > 0, "the server hung up");
+            assert!(count > 0, "the server closed the connection");
             self.read.extend_from_slice(&piece[..count]);
         }
     }
@@ -307,7 +307,7 @@ fn get(address: SocketAddr, path: &str) -> Option<String> {
     Some(answer)
 }
 
-/// Serves as the limit, for ever: hyper's own example of a server, with a body that is read and one that is fixed.
+/// Runs the limit for ever: hyper's example server, which reads the request body and returns a fixed one.
 pub fn serve_limit(address: SocketAddr, body: &Path) {
     let body = Bytes::from(fs::read(body).unwrap());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_io().build().unwrap();

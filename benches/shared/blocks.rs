@@ -1,4 +1,4 @@
-//! Blocks that are right in structure only: as many and as large as a measurement needs.
+//! Structurally valid blocks of any number and size.
 
 use std::fmt::Write;
 
@@ -8,12 +8,12 @@ use holdfast::{
     verify::{self, Verified},
 };
 
-/// The hash of the `n`th thing of a kind.
+/// Returns the hash of the `n`th item of a kind.
 pub fn hash(kind: &str, n: u64) -> B256 {
     keccak256([kind.as_bytes(), &n.to_be_bytes()].concat())
 }
 
-/// A block that lists these transactions, each with an input of so many bytes.
+/// Returns a block with these transactions, each with an input of `input` bytes.
 pub fn block(number: u64, transactions: impl Iterator<Item = B256>, input: usize) -> Verified<Block> {
     let (own, parent, root) =
         (hash("block", number), hash("block", number.wrapping_sub(1)), hash("root", number));

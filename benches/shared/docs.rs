@@ -1,11 +1,11 @@
-//! The parts of pages that benchmarks write.
+//! Parts of docs pages that benchmarks generate.
 
 use std::{fs, path::PathBuf};
 
-/// Where figures are shown.
+/// The page with the results.
 pub const PAGE: &str = "docs/performance.md";
 
-/// Replaces what stands between the markers of `part`.
+/// Replaces the text between the markers of `part`.
 pub fn refresh(page: &str, part: &str, text: &str) {
     let path = at(page);
     let page = fs::read_to_string(&path).unwrap();
@@ -16,12 +16,12 @@ pub fn refresh(page: &str, part: &str, text: &str) {
     fs::write(&path, format!("{before}{begin}{}\n{end}{after}", text.trim_end())).unwrap();
 }
 
-/// A path in the repository.
+/// Returns a path in the repository.
 pub fn at(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Where results are written.
+/// Returns the folder for results.
 pub fn results() -> PathBuf {
     let folder = at("target/bench");
     fs::create_dir_all(&folder).unwrap();

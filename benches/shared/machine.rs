@@ -1,4 +1,4 @@
-//! The machine that it is measured on, and the program that is.
+//! The machine and the release build of the program.
 
 use std::{
     fs,
@@ -8,12 +8,12 @@ use std::{
 
 use crate::docs;
 
-/// The program as it ships, in this folder.
+/// Builds the release binary and copies it into this folder.
 pub fn build(folder: &Path) -> PathBuf {
-    // Cargo has built the program for us already, but with the features that tests want of its dependencies.
+    // Cargo has already built the program, but with dependency features that only tests need.
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--release", "--quiet"]).current_dir(docs::at(""));
-    // What Cargo tells a benchmark of its package would make build scripts run again, here and at the next build.
+    // The variables that Cargo sets for a benchmark would make build scripts run again, here and in the next build.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_"]
@@ -23,29 +23,29 @@ pub fn build(folder: &Path) -> PathBuf {
             build.env_remove(&name);
         }
     }
-    assert!(build.status().unwrap().success(), "the program cannot be built");
-    // A copy: somebody may build it anew meanwhile.
+    assert!(build.status().unwrap().success(), "the build failed");
+    // A copy, because another build may replace the binary in the meantime.
     let binary = folder.join("holdfast");
     fs::copy(docs::at("target/release/holdfast"), &binary).unwrap();
     binary
 }
 
-/// Keeps this process, and what it starts from here on, on one core.
+/// Pins this process and its future children to one core.
 pub fn pin(core: usize) {
     let id = std::process::id().to_string();
     let done = Command::new("taskset").args(["-a", "-c", "-p", &core.to_string(), &id]).output().unwrap();
-    assert!(done.status.success(), "cannot be pinned to core {core}: it takes two cores to measure");
+    assert!(done.status.success(), "cannot pin to core {core}: the benchmark needs two cores");
 }
 
-/// User and system time of all threads of a process.
+/// Returns the user and system time of all threads of a process, in ticks.
 pub fn process_ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // The name in parentheses may hold anything.
+    // The name in parentheses may contain spaces and parentheses.
     let (_, fields) = stat.rsplit_once(") ").unwrap();
     fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
-/// The machine, as far as it matters.
+/// Describes the processor, the cores and the kernel.
 pub fn description() -> String {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));

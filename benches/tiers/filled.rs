@@ -1,4 +1,4 @@
-//! A chain, and tiers that have all of its final blocks.
+//! A chain, and tiers filled with its final blocks.
 
 use std::{
     fs,
@@ -21,24 +21,24 @@ use tokio::time::Instant;
 
 use crate::{folder, short};
 
-/// What is asked for under load: more than memory holds by far, and little enough for a Redis on any machine.
+/// Number of blocks requested under load: far more than fit into memory, and few enough for a Redis on any machine.
 pub const ASKED: u64 = 1000;
 
 pub struct Filled {
     pub chain: DevChain,
-    /// Final blocks, from 1 on; all of them are on disk.
+    /// Number of final blocks, starting at 1, all of them on disk.
     pub blocks: u64,
     pub data: PathBuf,
-    /// With those that are asked for under load.
+    /// Contains the blocks that the load requests.
     pub redis: Option<RedisServer>,
     transactions: usize,
-    /// Of all blocks and receipts as they are on the wire.
+    /// Size of the JSON of all blocks and receipts.
     raw: u64,
     on_disk: u64,
     filled_in: Duration,
 }
 
-/// A redis-server of our own. Killed when dropped.
+/// A redis-server of this benchmark. Killed when dropped.
 pub struct RedisServer {
     pub url: String,
     child: Child,
@@ -56,7 +56,7 @@ impl Filled {
         let _ = fs::remove_dir_all(&data);
         let redis = RedisServer::start();
         if redis.is_none() {
-            eprintln!("LEFT OUT: Redis: there is no redis-server here");
+            eprintln!("LEFT OUT: Redis: redis-server is not installed");
         }
         let (mut raw, begun) = (0, Instant::now());
         {
@@ -107,7 +107,7 @@ fn key(chain: &DevChain) -> ChainKey {
     ChainKey { id: chain.config().chain_id, genesis: chain.hash_at(0).unwrap() }
 }
 
-/// Both parts of a block, as the program would have them kept.
+/// Returns both parts of a block as Holdfast writes them to a tier.
 fn records(chain: &DevChain, number: u64, raw: &mut u64) -> [Record; 2] {
     let hash = chain.hash_at(number).unwrap();
     let texts = [chain.block_json(hash, true).unwrap(), chain.receipts_json(hash).unwrap()];

@@ -1,4 +1,4 @@
-//! Answers a second, by where they come from.
+//! Answers per second by source.
 
 use std::{
     path::Path,
@@ -17,19 +17,19 @@ use crate::{
     short, spread,
 };
 
-/// The core of the servers.
+/// Core of the servers.
 const CORE: usize = 1;
 
-/// Connections that ask one thing after the other.
+/// Number of connections with sequential requests.
 const CLIENTS: u64 = 8;
 
-/// The kernel counts in hundredths of a second for everybody.
+/// Length of a tick: the kernel reports hundredths of a second.
 const TICK_MILLIS: f64 = 10.0;
 
-/// What is asked, each about a block at random.
+/// Requests, each about a random block.
 const CASES: [&str; 3] = ["whole block by number", "all receipts by number", "transaction by hash"];
 
-/// Of one server in one case.
+/// Results of one server in one case.
 #[derive(Clone, Debug, Default)]
 struct Rounds {
     answers: Vec<f64>,
@@ -61,7 +61,7 @@ pub fn measure(binary: &Path, filled: &Filled, node: &DevNode, rounds: u32, seco
     for (name, of_case) in CASES.iter().zip(&took) {
         let (memory, node) = (&of_case[0].answers, &of_case[of_case.len() - 1].answers);
         for (server, of) in servers.iter().zip(of_case) {
-            // Within a round.
+            // Ratios within a round.
             let ratio =
                 |to: &[f64]| spread(of.answers.iter().zip(to).map(|(own, other)| own / other).collect());
             table += &format!(
@@ -78,7 +78,7 @@ pub fn measure(binary: &Path, filled: &Filled, node: &DevNode, rounds: u32, seco
     table
 }
 
-/// Memory first, the node last.
+/// Starts the servers: memory first, the node last.
 fn start(binary: &Path, filled: &Filled, node: &DevNode) -> Vec<Server> {
     let with = |name: &str, size: &str, flags: &[&str]| {
         let mut all = vec!["--cache-size".to_owned(), size.to_owned()];
@@ -101,7 +101,7 @@ fn start(binary: &Path, filled: &Filled, node: &DevNode) -> Vec<Server> {
     servers
 }
 
-/// Asks for `seconds`, and returns how many answers there were in how many.
+/// Sends requests for `seconds` and returns the number of answers and the elapsed seconds.
 fn load(server: &Server, filled: &Filled, case: usize, asked: u64, seed: u64, seconds: f64) -> (f64, f64) {
     let (answers, begun) = (AtomicU64::new(0), Instant::now());
     let end = Duration::from_secs_f64(seconds);

@@ -1,11 +1,10 @@
-//! What the tiers behind memory are worth: `cargo bench --bench tiers`.
+//! Performance of the tiers: `cargo bench --bench tiers`.
 //!
-//! A directory (and a Redis, where there is one) is filled with real blocks of the development chain. Then it is measured how
-//! long the program takes from its start to its first answer, and how many answers a second it gives out of memory, out of
-//! each tier and from the node, in rounds in which all take their turn. With 1 MiB of memory nearly everything has to come from
-//! where it is said to come from.
+//! Fills a directory, and a Redis if one is installed, with blocks of the development chain. Then measures the time from
+//! the start of the program to its first answer, and the answers per second from memory, from each tier and from the node,
+//! in rounds in which they take turns. A memory cache of 1 MiB makes nearly all answers come from the measured source.
 
-#![expect(clippy::unwrap_used, reason = "a measurement that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot continue should panic at that line")]
 
 #[path = "../shared/docs.rs"]
 mod docs;
@@ -14,7 +13,7 @@ mod load;
 #[path = "../shared/machine.rs"]
 mod machine;
 mod restart;
-#[allow(dead_code, reason = "shared with e2e, which needs more of it")]
+#[allow(dead_code, reason = "shared with e2e, which uses more of it")]
 #[path = "../e2e/servers.rs"]
 mod servers;
 
@@ -27,39 +26,39 @@ use self::filled::Filled;
 
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Blocks on disk
+    /// Number of blocks on disk
     #[arg(long, default_value_t = 10_000)]
     blocks: u64,
 
-    /// Transactions of each: most of the time that it takes goes into making them
+    /// Transactions per block; generating them takes most of the time
     #[arg(long, default_value_t = 50)]
     transactions: usize,
 
     #[arg(long, default_value_t = 7)]
     rounds: u32,
 
-    /// For one server in one round of one case
+    /// Seconds for one server in one round of one case
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
 
-    /// 1,000 blocks, three rounds of half a second: to see whether it works
+    /// 1,000 blocks and three rounds of half a second, as a smoke test
     #[arg(long)]
     quick: bool,
 
-    /// A build of Holdfast to measure, in place of the one that is made for it
+    /// Build of Holdfast to measure instead of a new release build
     #[arg(long)]
     binary: Option<PathBuf>,
 
-    /// Writes the tables into docs
+    /// Write the tables into docs
     #[arg(long)]
     save: bool,
 
-    /// Cargo says so to every benchmark
+    /// Cargo passes this flag to every benchmark
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// Where everything goes that is written, but for results.
+/// Returns the folder for all files except results.
 fn folder() -> PathBuf {
     let folder = docs::results().join("tiers");
     fs::create_dir_all(&folder).unwrap();
@@ -77,7 +76,7 @@ fn main() {
     let node = runtime.block_on(DevNode::start(filled.chain.clone(), ([127, 0, 0, 1], 0).into())).unwrap();
 
     let restarts = restart::measure(&binary, &filled, &node, arguments.rounds);
-    // Servers have the other core.
+    // The servers use the other core.
     machine::pin(0);
     let answers = load::measure(&binary, &filled, &node, arguments.rounds, arguments.seconds);
 
@@ -93,7 +92,7 @@ fn main() {
     }
 }
 
-/// The middle one, and both ends: `12.3 (10.1–15.0)`.
+/// Formats the median with minimum and maximum: `12.3 (10.1–15.0)`.
 fn spread(mut values: Vec<f64>) -> String {
     values.sort_by(f64::total_cmp);
     let [first, .., last] = values[..] else {
@@ -102,7 +101,7 @@ fn spread(mut values: Vec<f64>) -> String {
     format!("{} ({}–{})", short(values[values.len() / 2]), short(first), short(last))
 }
 
-/// To three digits, or whole.
+/// Formats a number with about three significant digits.
 fn short(value: f64) -> String {
     match value {
         _ if value >= 100.0 => format!("{value:.0}"),

@@ -1,4 +1,4 @@
-//! From the start of a process to its first answer.
+//! Time from the start of a process to its first answer.
 
 use std::{
     fs::File,
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::{filled::Filled, folder, servers::Connection, spread};
 
-/// By what the first answer is asked for.
+/// Kind of the first request.
 #[derive(Clone, Copy, Debug)]
 enum By {
     Hash,
@@ -23,17 +23,17 @@ enum By {
     Transaction,
 }
 
-/// How it is started.
+/// Arguments of the process.
 struct Start<'a> {
     binary: &'a Path,
     data: Option<&'a Path>,
     node: &'a str,
 }
 
-/// A running process. Killed when dropped, without a word: each start is one after a kill.
+/// A running process. Killed when dropped, so that each start follows a kill.
 struct Running(Child);
 
-/// Nobody listens there.
+/// A URL at which no server listens.
 const NOWHERE: &str = "http://127.0.0.1:1";
 
 pub fn measure(binary: &Path, filled: &Filled, node: &DevNode, rounds: u32) -> String {
@@ -49,7 +49,7 @@ pub fn measure(binary: &Path, filled: &Filled, node: &DevNode, rounds: u32) -> S
     for round in 0..rounds {
         for (row, (_, start)) in rows.iter().enumerate() {
             for (column, by) in columns.into_iter().enumerate() {
-                // Another block each time; the system may have it in memory, as after any restart of the process alone.
+                // Another block each time. The page cache may have it, as after any restart of only the process.
                 let number = 1 + u64::from(round) * 97 % filled.blocks;
                 let asked = filled.chain.calls_total();
                 let time = start.first_answer(filled, by, number);
@@ -84,7 +84,7 @@ impl Start<'_> {
         let (listen, begun) = (free_address(), Instant::now());
         let _running = self.run(listen);
         while TcpStream::connect(listen).is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(20), "it does not start");
+            assert!(begun.elapsed() < Duration::from_secs(20), "the process does not start");
             thread::sleep(Duration::from_millis(1));
         }
         let answer = Connection::open(listen).post(body.as_bytes());
