@@ -1,4 +1,4 @@
-// ethers' flow through the proxy, compared with the node: node ethers.mjs PROXY_URL NODE_URL
+// Uses ethers through the proxy and compares with the node: node ethers.mjs PROXY_URL NODE_URL
 
 import { ContractFactory, JsonRpcProvider, parseUnits, toQuantity, Transaction, Wallet } from 'ethers'
 import {
@@ -8,7 +8,7 @@ import {
 // Account 1 of anvil's default mnemonic; anvil prints this key when it starts.
 const key = '0x59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d'
 
-// cacheTimeout -1: otherwise ethers itself repeats any answer for 250 ms.
+// cacheTimeout -1: otherwise ethers caches answers for 250 ms.
 const connect = (url, options) => {
   const provider = new JsonRpcProvider(url, undefined, { cacheTimeout: -1, ...options })
   provider.pollingInterval = 50
@@ -18,7 +18,7 @@ const provider = connect(proxyUrl)
 const direct = connect(nodeUrl)
 const wallet = new Wallet(key, provider)
 
-// ethers' objects hold their provider; toJSON gives what they know without it.
+// ethers objects contain their provider; toJSON omits it.
 const plain = (value) => value?.toJSON?.() ?? value
 const both = async (read, what) => equal(plain(await read(provider)), plain(await read(direct)), what)
 
@@ -29,7 +29,7 @@ const sent = await step('signed transfer and its receipt', async () => {
   const request = await wallet.populateTransaction({ to: '0x' + '22'.repeat(20), value: parseUnits('7', 'gwei') })
   const signed = await wallet.signTransaction(request)
   const { hash } = Transaction.from(signed)
-  // Asked before it is sent: this "nothing" must not be what is remembered afterwards.
+  // Before the transaction is sent: the proxy must not serve this null afterwards.
   equal(await provider.getTransaction(hash), null)
   equal(await provider.getTransactionReceipt(hash), null)
   const response = await provider.broadcastTransaction(signed)
@@ -93,7 +93,7 @@ await step('the transaction by hash and by index', async () => {
   }
 })
 
-await step('what is not there is null', async () => {
+await step('missing content is null', async () => {
   const nothing = randomHash()
   equal(await provider.getTransaction(nothing), null)
   equal(await provider.getTransactionReceipt(nothing), null)
@@ -127,7 +127,7 @@ const twentyFive = async (p) => {
   ])
   return (await Promise.all(reads)).map(plain)
 }
-// The sizes of the HTTP requests a provider makes from now on.
+// Records the number of calls in each HTTP request of a provider.
 const sizesOf = (p) => {
   const sizes = []
   p.on('debug', ({ action, payload }) => {

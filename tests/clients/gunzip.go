@@ -1,6 +1,6 @@
-// Go's decoders take what is stitched: go run gunzip.go PROXY_URL BLOCK_HASH
-// Compares each answer as gzip with the same answer in the plain: by net/http, which asks for gzip by itself, and by
-// compress/gzip.
+// Go decodes the stitched gzip streams: go run gunzip.go PROXY_URL BLOCK_HASH
+// Compares each gzip answer with the plain one, decoded by compress/gzip and by net/http, which requests gzip by
+// default.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Node's decoders take what is stitched: node gunzip.mjs PROXY_URL BLOCK_HASH
-// Compares each answer as gzip with the same answer in the plain: by fetch (undici), node:http and node:zlib.
+// Node decodes the stitched gzip streams: node gunzip.mjs PROXY_URL BLOCK_HASH
+// Compares each gzip answer with the plain one, decoded by node:zlib and by fetch (undici).
 
 import assert from 'node:assert/strict'
 import http from 'node:http'
@@ -57,7 +57,7 @@ for (const body of [...calls, calls, [...calls, call('eth_chainId', [], 7), ...c
   assert.ok(zlib.unzipSync(packed).equals(plain), 'unzipSync')
   assert.ok((await streamed(packed)).equals(plain), 'createGunzip')
 
-  // fetch asks for gzip by itself, and decodes it.
+  // fetch requests gzip by default and decodes it.
   const init = { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) }
   const response = await fetch(url, init)
   assert.equal(response.headers.get('content-encoding'), 'gzip')

@@ -1,7 +1,7 @@
-"""Python's decoders take what is stitched: python gunzip.py PROXY_URL BLOCK_HASH
+"""Python decodes the stitched gzip streams: python gunzip.py PROXY_URL BLOCK_HASH
 
-Compares each answer as gzip with the same answer in the plain. Nothing but the standard library is needed; where
-`requests` is there, which web3.py uses, it is asked too.
+Compares each gzip answer with the plain one. Needs only the standard library; also tests `requests`, which web3.py uses,
+if it is installed.
 """
 
 import gzip
@@ -32,7 +32,7 @@ def post(body, encoding):
 
 
 def piecewise(data, size):
-    """Byte by byte, as a slow network has it; the stream must end with its last byte and not before."""
+    """Decodes in pieces of `size` bytes; the stream must end exactly with its last byte."""
     decoder = zlib.decompressobj(zlib.MAX_WBITS | 16)
     out = b""
     for start in range(0, len(data), size):
@@ -60,7 +60,7 @@ for body in bodies:
 try:
     import requests
 except ImportError:
-    print("requests is not there")
+    print("requests is not installed")
 else:
     for body in bodies:
         answer = requests.post(PROXY, json=body, timeout=60)

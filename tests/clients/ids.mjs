@@ -1,5 +1,5 @@
-// Odd request ids must come back byte for byte: node ids.mjs PROXY_URL [NODE_URL]
-// Only the proxy is asked (anvil refuses some of these ids); a second argument is ignored.
+// The proxy must return unusual request ids byte for byte: node ids.mjs PROXY_URL [NODE_URL]
+// Calls only the proxy (anvil refuses some of these ids) and ignores the second argument.
 
 const url = process.argv[2]
 if (!url) {
@@ -11,11 +11,11 @@ setTimeout(() => {
   process.exit(1)
 }, 300_000).unref()
 
-// Ids as JSON text. JSON.parse would lose most of what is checked here (1.0 is 1, "\u0061" is "a").
+// Ids as JSON text. JSON.parse would hide most differences (1.0 is 1, "\u0061" is "a").
 const IDS = [
   '0', '-5', '1.0', '1e3', String(2n ** 70n), '""', String.raw`"\u0061"`, 'null', '"é☃🌊"', String.raw`"a\"},{\\"`,
 ]
-// A result that may be cached, two that need not be, and an error.
+// Results that the proxy may cache or forward, and an error.
 const CALLS = ['eth_chainId","params":[]', 'eth_getBlockByNumber","params":["0x0",false]', 'net_version","params":[]', 'eth_holdfastNope","params":[]']
 
 const request = (id, call) => `{"jsonrpc":"2.0","id":${id},"method":"${call}}`
@@ -25,7 +25,7 @@ async function post(body) {
   return response.text()
 }
 
-/** Splits an object or array's text into its top-level parts, as raw text. */
+/** Splits the text of an object or array into its top-level parts. */
 function parts(json) {
   const found = []
   let depth = 0
@@ -44,7 +44,7 @@ function parts(json) {
   return found.filter((part) => part !== '')
 }
 
-/** The raw text of each member of an object. The names looked for here are never escaped. */
+/** Returns the raw text of each member of an object, whose names contain no escapes. */
 const members = (json) =>
   Object.fromEntries(parts(json).map((part) => part.match(/^"([^"]*)"\s*:\s*([^]*)$/).slice(1)))
 
@@ -53,7 +53,7 @@ function fail(what, expected, got) {
   process.exit(1)
 }
 
-/** One response: the id as it was sent, and either a result or an error. Returns that as text. */
+/** Checks that a response has the same id and either a result or an error, which it returns as text. */
 function check(what, id, response) {
   const { id: got, result, error } = members(response)
   if (got !== id) fail(`${what}: id`, id, `${got} in ${response}`)
@@ -62,13 +62,13 @@ function check(what, id, response) {
 }
 
 try {
-  // The reader above, on a text that would trip a careless one.
+  // Tests the parser above with a difficult text.
   const sample = members(String.raw`{ "a" : [1,{"id":2}] , "id" : "\"},\\" ,"b":1.0}`)
   if (sample.id !== String.raw`"\"},\\"` || sample.b !== '1.0') fail('own reader', 'raw members', JSON.stringify(sample))
 
   for (const id of IDS) {
     for (const call of CALLS) check(`id ${id}, ${call}`, id, await post(request(id, call)))
-    // Again: now the answer may come from a cache, which another id filled.
+    // Again: now the answer may come from the cache, fetched with another id.
     for (const call of CALLS) check(`id ${id}, ${call}, second time`, id, await post(request(id, call)))
     console.log(`ok   id ${id}`)
   }
@@ -76,7 +76,7 @@ try {
   const expected = []
   for (const call of CALLS) expected.push(check(call, '1', await post(request(1, call))))
 
-  // Equal ids leave only the order to tell answers apart, so the order is checked too.
+  // With equal ids only the order distinguishes answers, so this checks the order too.
   const batch = async (name, pairs) => {
     const body = await post(`[${pairs.map(([id, n]) => request(id, CALLS[n])).join(',')}]`)
     const responses = body.trim().startsWith('[') ? parts(body) : fail(name, 'an array', body)

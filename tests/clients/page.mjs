@@ -1,5 +1,5 @@
 // The status page in a real browser: node page.mjs ADMIN_URL PROXY_URL NODE_URL CHROMIUM SCREENSHOTS
-// Calls the proxy meanwhile, and looks whether the page tells of it.
+// Calls the proxy and checks that the page shows it.
 
 import assert from 'node:assert/strict'
 import { mkdir } from 'node:fs/promises'
@@ -16,12 +16,12 @@ setTimeout(() => {
   process.exit(1)
 }, 300_000).unref()
 
-// Longer than a busy machine takes for anything.
+// Longer than any step takes on a busy machine.
 const PATIENCE = 120_000
 
 await mkdir(screenshots, { recursive: true })
 
-// Debian's browser, as root or not, that speaks to nobody by itself.
+// Debian's browser, possibly as root, without background requests.
 const args = [
   '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--disable-quic', '--no-first-run', '--disable-background-networking',
   '--disable-component-update', '--disable-sync',
@@ -31,7 +31,7 @@ const browser = await chromium.launch({ executablePath, headless: true, args })
 const problems = []
 function watch(page, name, origins) {
   page.on('console', (message) => {
-    // A browser says so itself of an answer that is meant.
+    // The browser logs these expected responses as errors.
     if (/status of 40[01]/.test(message.text()) && /\/(lookup|purge)\?/.test(message.location().url)) return
     if (['error', 'warning'].includes(message.type())) problems.push(`${name}: ${message.text()}`)
   })
@@ -69,7 +69,7 @@ async function call(method, params) {
   return response.json()
 }
 
-// What a dapp asks: the head, its receipts, and older blocks again and again.
+// The calls of a dapp: the head, its receipts, and repeatedly older blocks.
 let loading = true
 async function load() {
   while (loading) {
@@ -86,7 +86,7 @@ const count = async (page) => Number((await figure(page, 'saved')).replace('−'
 
 const page = await open('light', { colorScheme: 'light', viewport: { width: 1200, height: 900 } })
 
-await step('before any call it says what to do', async () => {
+await step('before the first call the page shows instructions', async () => {
   assert.match(await figure(page, 'saved-how'), new RegExp(`No calls yet.*${proxyUrl}`))
   assert.match(await page.textContent('#ratio .empty'), /No calls yet/)
   assert.equal(await page.isVisible('#ratio .empty'), true)
@@ -107,7 +107,7 @@ await step('figures change under load, and plots have lines', async () => {
   assert.match(await figure(page, 'chain'), /Head\d\d/)
 })
 
-await step('a price that is typed counts, and is kept', async () => {
+await step('a typed price is applied and remembered', async () => {
   await page.fill('#price', '1000000 €')
   const [saved, worth] = await page.evaluate(() => ['saved', 'worth'].map((name) => document.getElementById(name).textContent))
   assert.equal(worth.replace(/\s/g, ''), `${saved.replace(/\s/g, '')}.00€`)
@@ -118,7 +118,7 @@ await step('a price that is typed counts, and is kept', async () => {
   await page.fill('#price', '$2.00')
 })
 
-await step('it is used by the keyboard', async () => {
+await step('the keyboard operates the page', async () => {
   await page.keyboard.press('Escape')
   await page.focus('[data-range=fine]')
   await page.keyboard.press('Tab')
@@ -129,12 +129,12 @@ await step('it is used by the keyboard', async () => {
   await page.click('[data-range=fine]')
 })
 
-await step('what is refused and a reorg show', async () => {
+await step('refusals and a reorg are shown', async () => {
   await page.waitForFunction(() => /invalid params/.test(document.getElementById('refusals').textContent))
   await page.waitForFunction(() => /1 block replaced/.test(document.getElementById('reorgs').textContent))
 })
 
-await step('a block and a transaction are looked up by the keyboard, and forgotten', async () => {
+await step('a block and a transaction are looked up and purged with the keyboard', async () => {
   const { result: block } = await call('eth_getBlockByNumber', ['0x3', true])
   await page.focus('#query')
   await page.keyboard.type('3')
@@ -151,7 +151,7 @@ await step('a block and a transaction are looked up by the keyboard, and forgott
   assert.match(await figure(page, 'found'), /Position1/)
   await page.screenshot({ path: path.join(screenshots, 'lookup.png') })
 
-  // Asked first; to keep it is as near as to forget it.
+  // The page asks for confirmation; cancelling is as easy as confirming.
   await page.click('#found article > button')
   await page.waitForSelector('#found .confirm')
   assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Yes, purge')
@@ -178,7 +178,7 @@ await step('a block and a transaction are looked up by the keyboard, and forgott
 })
 
 const dark = await open('dark', { colorScheme: 'dark', viewport: { width: 1200, height: 900 } })
-await step('where a token is wanted it is asked for', async () => {
+await step('the page asks for a required token', async () => {
   await dark.route('**/purge?*', (route) => (route.request().headers().authorization === 'Bearer hf_right' ? route.continue() : route.fulfill({ status: 401, body: 'this request needs the admin token' })))
   await call('eth_getBlockByNumber', ['0x6', true])
   await dark.fill('#query', '6')
@@ -197,7 +197,7 @@ await step('where a token is wanted it is asked for', async () => {
 })
 const phone = await open('phone', { colorScheme: 'light', viewport: { width: 360, height: 740 }, deviceScaleFactor: 2, isMobile: true, hasTouch: true })
 
-await step('it fits a phone, down to 320', async () => {
+await step('the page fits a phone, down to 320 pixels', async () => {
   for (const width of [320, 360, 414]) {
     await phone.setViewportSize({ width, height: 740 })
     const beyond = await phone.evaluate(() => document.documentElement.scrollWidth - innerWidth)
@@ -220,7 +220,7 @@ await step('screenshots', async () => {
 })
 
 await step('a stitched gzip answer is decoded by the browser', async () => {
-  // The page itself may speak to nobody but its own listener; this one may, for once.
+  // The status page may connect only to its own listener; this context bypasses that policy.
   const context = await browser.newContext({ bypassCSP: true })
   context.setDefaultTimeout(PATIENCE)
   const page = watch(await context.newPage(), 'gzip', [adminUrl, proxyUrl])
@@ -241,7 +241,7 @@ await step('a stitched gzip answer is decoded by the browser', async () => {
   await context.close()
 })
 
-await step('without a connection it says so, and comes back by itself', async () => {
+await step('the page reports a lost connection and reconnects', async () => {
   assert.deepEqual(problems, [])
   await page.route('**/events', (route) => route.abort())
   await page.reload()

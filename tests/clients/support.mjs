@@ -1,5 +1,5 @@
-// What viem.mjs and ethers.mjs share: the arguments, the steps, raw JSON-RPC,
-// three hand-assembled contracts, and the list of reads made after the writes.
+// Shared parts of viem.mjs and ethers.mjs: arguments, steps, raw JSON-RPC,
+// three hand-assembled contracts, and the list of reads after the writes.
 
 export const [proxyUrl, nodeUrl] = process.argv.slice(2)
 if (!proxyUrl || !nodeUrl) {
@@ -38,7 +38,7 @@ export async function step(name, run) {
   }
 }
 
-/** The error that `run` throws; not throwing is a failure. */
+/** Returns the error that `run` throws; not throwing is a failure. */
 export async function thrown(run, what = 'call') {
   let value
   try {
@@ -60,17 +60,17 @@ async function post(url, body) {
 
 const request = ([method, params], id) => ({ jsonrpc: '2.0', id, method, params })
 
-// The answer alone: the id and version are left out, result and error are kept whole.
+// The whole result or error, without id and version.
 const answer = ({ result, error }) => text(error === undefined ? { result } : { error })
 
-/** One plain request, parsed: { jsonrpc, id, result or error }. */
+/** Sends one request and returns the parsed response: { jsonrpc, id, result or error }. */
 export const raw = (url, method, params = []) => post(url, request([method, params], 1))
 
 const ask = async (url, call) => answer(await raw(url, ...call))
 
 /**
- * The proxy's answer must be the node's, twice running (the second may come from a cache).
- * The node is asked before and after, so that a new block in between means "try again".
+ * Fails unless the proxy answers twice like the node (the second answer may come from the cache).
+ * Asks the node before and after, and tries again if its answer changed in between.
  * Returns the node's answer as text.
  */
 export async function same(method, params = []) {
@@ -87,7 +87,7 @@ export async function same(method, params = []) {
   }
 }
 
-/** The calls as one JSON batch through the proxy, each answer checked against the node's. */
+/** Sends the calls as one batch through the proxy, and compares each answer with the node's. */
 export async function sameBatch(calls) {
   const expected = await Promise.all(calls.map((call) => ask(nodeUrl, call)))
   const body = await post(proxyUrl, calls.map(request))
@@ -99,7 +99,7 @@ export async function sameBatch(calls) {
   })
 }
 
-/** Only the shape of the pending block is compared: its timestamp moves with the clock. */
+/** Compares only the shape of the pending block, because its timestamp changes all the time. */
 export async function samePendingShape() {
   const [expected, got] = await Promise.all(
     [nodeUrl, proxyUrl].map(async (url) => {
@@ -110,15 +110,15 @@ export async function samePendingShape() {
   equal(got, expected, 'shape of the pending block')
 }
 
-/** Blocks are mined at the node, out of the proxy's sight; 70 puts `finalized` past what is read. */
+/** Mines blocks directly at the node; after 70 blocks, the blocks that the tests read are final. */
 export const mineAtNode = (blocks = 70) => raw(nodeUrl, 'anvil_mine', ['0x' + blocks.toString(16)])
 
-// Creation code: CODECOPY what follows these 11 bytes into memory and RETURN it.
+// Creation code: CODECOPY the bytes after these 11 into memory and RETURN them.
 const deployable = (runtime) =>
   `0x60${(runtime.length / 2).toString(16).padStart(2, '0')}80600b6000396000f3${runtime}`
 
 export const runtime = {
-  bytes: '00c0ffee', // STOP, then three bytes nobody runs
+  bytes: '00c0ffee', // STOP, then three bytes that never run
   // MSTORE(0, 42); LOG1(0, 32, topic 0xc0ffee00); LOG0(0, 32); STOP
   logger: '602a600052' + '63c0ffee0060206000a1' + '60206000a0' + '00',
   // MSTORE(0, 0xdeadbeef); REVERT(28, 4)
@@ -134,7 +134,7 @@ export const randomHash = () =>
 export const TAGS = ['latest', 'safe', 'finalized', 'earliest']
 
 /**
- * Every way of reading one transaction's block back. `hash` and `number` (hex) name the block,
+ * All calls that read the block of a transaction. `hash` and `number` (hex) name the block,
  * `tx` the transaction, `from` its sender, `logger` and `reverter` the contracts.
  */
 export function reads({ hash, number, tx, from, logger, reverter }) {
@@ -178,7 +178,7 @@ export function reads({ hash, number, tx, from, logger, reverter }) {
   ]
 }
 
-/** The raw comparison both scripts end with: before and after the block is final. */
+/** Compares all raw reads, before and after the block is final. */
 export async function compareRaw(facts) {
   const calls = reads(facts)
   const each = async () => {
@@ -194,7 +194,7 @@ export async function compareRaw(facts) {
   })
   await step("pending block has the shape of the node's", samePendingShape)
 
-  await step('a future block is null, and is there once mined', async () => {
+  await step('a future block is null until it is mined', async () => {
     const head = Number((await raw(nodeUrl, 'eth_blockNumber')).result)
     const future = ['eth_getBlockByNumber', ['0x' + (head + 60).toString(16), false]]
     await same(...future)

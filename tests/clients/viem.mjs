@@ -1,4 +1,4 @@
-// viem's flow through the proxy, compared with the node: node viem.mjs PROXY_URL NODE_URL
+// Uses viem through the proxy and compares with the node: node viem.mjs PROXY_URL NODE_URL
 
 import { createPublicClient, createWalletClient, defineChain, http, keccak256, numberToHex, parseGwei } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
@@ -17,7 +17,7 @@ const chain = defineChain({
   rpcUrls: { default: { http: [proxyUrl] } },
 })
 const reader = (url, options) =>
-  // cacheTime 0: viem keeps no block number of its own.
+  // cacheTime 0: otherwise viem caches the block number.
   createPublicClient({ chain, transport: http(url, { retryCount: 0, ...options }), pollingInterval: 50, cacheTime: 0 })
 const client = reader(proxyUrl)
 const direct = reader(nodeUrl)
@@ -34,7 +34,7 @@ const sent = await step('signed transfer and its receipt', async () => {
   const request = await wallet.prepareTransactionRequest({ to: `0x${'11'.repeat(20)}`, value: parseGwei('7') })
   const serialized = await wallet.signTransaction(request)
   const hash = keccak256(serialized)
-  // Asked before it is sent: this "nothing" must not be what is remembered afterwards.
+  // Before the transaction is sent: the proxy must not serve this null afterwards.
   equal((await raw(proxyUrl, 'eth_getTransactionByHash', [hash])).result, null)
   equal((await raw(proxyUrl, 'eth_getTransactionReceipt', [hash])).result, null)
   equal(await wallet.sendRawTransaction({ serializedTransaction: serialized }), hash, 'hash')
@@ -93,7 +93,7 @@ await step('the transaction by hash and by index', async () => {
   equal(await client.getTransactionReceipt({ hash }), await direct.getTransactionReceipt({ hash }), 'receipt')
 })
 
-await step('what is not there is NotFound', async () => {
+await step('missing content is NotFound', async () => {
   const nothing = randomHash()
   const name = async (run) => (await thrown(run)).name
   equal(await name(() => client.getTransaction({ hash: nothing })), 'TransactionNotFoundError')
@@ -118,14 +118,14 @@ await step('revert data comes through eth_call', async () => {
   equal(await seen(client), expected)
 })
 
-// The sizes of the HTTP requests a client makes, as its transport sends them.
+// Records the number of calls in each HTTP request of a client.
 const counted = (batch) => {
   const sizes = []
   const onFetchRequest = (_, init) => void sizes.push([JSON.parse(init.body)].flat().length)
   return [reader(proxyUrl, { batch, onFetchRequest }), sizes]
 }
 await step('batch of 25 mixed calls', async () => {
-  // All 25 differ: viem would send equal ones in flight only once.
+  // All 25 calls differ, because viem sends equal concurrent calls only once.
   const all = (c) =>
     Promise.all(
       [...hashes, hash].flatMap((hash, i) => [

@@ -1,4 +1,4 @@
-"""web3.py's flow through the proxy, compared with the node: python web3py.py PROXY_URL NODE_URL"""
+"""Uses web3.py through the proxy and compares with the node: python web3py.py PROXY_URL NODE_URL"""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ def text(value):
 
 
 def plain(value):
-    """What the library returned, as JSON text: its own encoder knows HexBytes and AttributeDict."""
+    """Converts a value of the library to JSON text; its own encoder handles HexBytes and AttributeDict."""
     return text(value) if isinstance(value, str) else Web3.to_json(value)
 
 
@@ -70,7 +70,7 @@ def step(name, run):
 
 
 def raised(kind, run):
-    """The error of that kind which `run` raises; not raising is a failure."""
+    """Returns the error of this kind that `run` raises; not raising is a failure."""
     try:
         value = run()
     except kind as error:
@@ -93,7 +93,7 @@ def request(call, number=1):
 
 
 def answer(body):
-    """The answer alone: the id and version are left out, result and error are kept whole."""
+    """Returns the whole result or error, without id and version."""
     return text({"error": body["error"]} if "error" in body else {"result": body["result"]})
 
 
@@ -102,9 +102,9 @@ def ask(url, call):
 
 
 def same(method, params):
-    """The proxy's answer must be the node's, twice running (the second may come from a cache).
+    """Fails unless the proxy answers twice like the node (the second answer may come from the cache).
 
-    The node is asked before and after, so that a new block in between means "try again".
+    Asks the node before and after, and tries again if its answer changed in between.
     """
     call = (method, params)
     for attempt in range(5):
@@ -129,7 +129,7 @@ def same_batch(calls):
 
 
 def pending_shape(url):
-    """Only the shape of the pending block is compared: its timestamp moves with the clock."""
+    """Returns only the shape of the pending block, because its timestamp changes all the time."""
     block = post(url, request(("eth_getBlockByNumber", ["pending", False])))["result"]
     return [[key, type(value).__name__] for key, value in block.items()]
 
@@ -137,7 +137,7 @@ def pending_shape(url):
 # --- contracts ---------------------------------------------------------------------------
 
 RUNTIME = {
-    "bytes": "00c0ffee",  # STOP, then three bytes nobody runs
+    "bytes": "00c0ffee",  # STOP, then three bytes that never run
     # MSTORE(0, 42); LOG1(0, 32, topic 0xc0ffee00); LOG0(0, 32); STOP
     "logger": "602a600052" + "63c0ffee0060206000a1" + "60206000a0" + "00",
     # MSTORE(0, 0xdeadbeef); REVERT(28, 4)
@@ -147,7 +147,7 @@ TOPIC = "0x" + "c0ffee00".zfill(64)
 
 
 def creation(runtime):
-    """CODECOPY what follows these 11 bytes into memory and RETURN it."""
+    """Returns creation code: CODECOPY the bytes after these 11 into memory and RETURN them."""
     return f"0x60{len(runtime) // 2:02x}80600b6000396000f3{runtime}"
 
 
@@ -169,7 +169,7 @@ def mined(raw):
 
 
 def signed(tx):
-    """A transaction filled in by way of the proxy and signed here."""
+    """Returns a signed transaction whose fields come from the proxy."""
     fee = w3.eth.get_block("latest")["baseFeePerGas"] * 2 + 10**9
     tx = {
         "from": account.address,
@@ -185,7 +185,7 @@ def signed(tx):
 
 def transfer():
     tx = signed({"to": "0x" + "33" * 20, "value": 7 * 10**9})
-    # Asked before it is sent: this "nothing" must not be what is remembered afterwards.
+    # Before the transaction is sent: the proxy must not serve this null afterwards.
     raised(TransactionNotFound, lambda: w3.eth.get_transaction(tx.hash))
     raised(TransactionNotFound, lambda: w3.eth.get_transaction_receipt(tx.hash))
     receipt = mined(tx.raw_transaction)
@@ -272,13 +272,13 @@ def revert():
 
 step("blocks by number, hash and tag", blocks)
 step("the transaction by hash and by index", transactions)
-step("what is not there is NotFound", not_found)
+step("missing content is NotFound", not_found)
 step("an unknown method is an error", unknown_method)
 step("revert data comes through eth_call", revert)
 
 
 def mixed(w):
-    """25 calls; inside a batch they are not made but noted."""
+    """Yields 25 calls; inside a batch, web3.py only records them."""
     for number, tx in enumerate(hashes):
         yield w.eth.get_block(number)
         yield w.eth.get_balance(account.address, number)
@@ -379,7 +379,7 @@ def past_the_end():
 def future_block():
     call = ("eth_getBlockByNumber", [hex(direct.eth.block_number + 60), False])
     same(*call)
-    # Mined at the node, out of the proxy's sight; 70 puts `finalized` past what is read.
+    # Mines directly at the node; after 70 blocks, the blocks that the tests read are final.
     post(NODE, request(("anvil_mine", [hex(70)])))
     if same(*call) == NULL:
         raise Mismatch("the mined block", "a block", "null")
@@ -390,6 +390,6 @@ fixed = [call for call in calls if not any(tag in call[1] for tag in TAGS)]
 step(f"{len(calls)} raw reads are the node's, asked twice", each)
 step("a past-the-end index is null", past_the_end)
 step("pending block has the shape of the node's", lambda: equal(pending_shape(PROXY), pending_shape(NODE)))
-step("a future block is null, and is there once mined", future_block)
+step("a future block is null until it is mined", future_block)
 step("the same reads once the block is final", each)
 step(f"batch of {len(fixed)} raw reads", lambda: same_batch(fixed))

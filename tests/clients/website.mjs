@@ -1,5 +1,5 @@
-// A page of another website in a real browser: node website.mjs PROXY_URL NODE_URL CHROMIUM
-// The node has unlocked accounts. The page may read; nothing that it sends may spend.
+// A page of a foreign website in a real browser: node website.mjs PROXY_URL NODE_URL CHROMIUM
+// The node has unlocked accounts. The page may read, but must not be able to spend.
 
 import assert from 'node:assert/strict'
 import { createServer } from 'node:http'
@@ -22,7 +22,7 @@ const SPENDING = ['eth_sendTransaction', 'eth_sendTransactionSync', 'eth_sendUns
 const call = (method, params = []) => JSON.stringify({ jsonrpc: '2.0', id: 1, method, params })
 const transfer = [{ from: SENDER, to: RECIPIENT, value: '0xde0b6b3a7640000', gas: '0x5208' }]
 
-// A program: Node sends no origin.
+// As a program: Node sends no Origin header.
 async function ask(url, method, params) {
   const headers = { 'content-type': 'application/json' }
   const response = await fetch(url, { method: 'POST', headers, body: call(method, params) })
@@ -41,7 +41,7 @@ const browser = await chromium.launch({ executablePath, headless: true, args })
 const page = await browser.newPage()
 await page.goto(`http://127.0.0.1:${website.address().port}/`)
 
-// From the page: the answer, or why the browser does not hand it over.
+// Sends from the page, and returns the answer or the error of the browser.
 const send = (body, options) =>
   page.evaluate(
     async ([url, body, options]) => {
@@ -65,7 +65,7 @@ for (const method of [...SPENDING, 'eth_accounts', 'personal_sendTransaction', '
   assert.equal(refused.error?.code, -32601, `${method}: ${JSON.stringify(refused)}`)
   const [batched] = JSON.parse(await send(`[${call(method, transfer)}]`, json))
   assert.equal(batched.error?.code, -32601, `${method} in a batch`)
-  // Without a preflight: the browser sends it, and hides the answer.
+  // Without a preflight: the browser sends the request and hides the answer.
   await send(call(method, transfer), { mode: 'no-cors', headers: { 'content-type': 'text/plain' } })
   console.log(`ok   the page may not call ${method}`)
 }
@@ -73,7 +73,7 @@ assert.equal(await balance(), 0n, 'nothing was spent')
 await browser.close()
 website.close()
 
-// The same calls of a program do spend: the node would have done it.
+// The same calls from a program do spend: only the proxy stopped the page.
 for (const [index, method] of SPENDING.entries()) {
   const sent = await ask(proxyUrl, method, transfer)
   assert.ok(sent.result, `${method}: ${JSON.stringify(sent)}`)
