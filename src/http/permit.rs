@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_address_has_all_places_unless_configured() {
+    fn shared_address_has_the_full_limit_by_default() {
         let shared = Some(Client::Shared(IpAddr::from([127, 0, 0, 1])));
         let limit = InFlightLimit::new(&config(8, None));
         assert_eq!(take(&limit, shared, 1000).len(), 8);

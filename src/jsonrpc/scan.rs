@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_costs_no_stack() {
+    fn deep_nesting_uses_no_stack() {
         let depth = 2_000_000;
         assert!(scans(&("[".repeat(depth) + &"]".repeat(depth))).is_ok());
         let objects = r#"{"a":["#.repeat(depth / 8) + &"]}".repeat(depth / 8);

@@ -259,7 +259,7 @@ mod tests {
         }
 
         #[test]
-        fn part_that_fails_disables_none_before_it(votes in votes(), part in 0usize..3) {
+        fn failing_part_disables_no_part_before_it(votes in votes(), part in 0usize..3) {
             let rules = rules(Vec::new());
             for (at, fails) in votes {
                 vote(&rules, at, fails.map(|kind| Kind::ALL[kind.max(part)]));
@@ -271,7 +271,7 @@ mod tests {
         }
 
         #[test]
-        fn part_that_was_proved_stays_checked(votes in votes(), part in 0usize..3) {
+        fn proved_part_stays_checked(votes in votes(), part in 0usize..3) {
             let rules = rules(Vec::new());
             vote(&rules, 1, Kind::ALL.get(part + 1).copied());
             for (at, fails) in votes {

@@ -19,7 +19,7 @@ fn fill(budget: &ByteBudget, client: Option<Client>, bytes: usize) -> Vec<ByteLe
 }
 
 #[test]
-fn leases_share_the_budget_and_give_back() {
+fn leases_share_the_budget_and_return_bytes() {
     let budget = budget();
     let (mut one, mut two) = (budget.lease_of_part(None), budget.lease_of_part(None));
     one.grow(1).unwrap();

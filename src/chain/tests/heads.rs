@@ -92,7 +92,7 @@ fn gap_closed_by_another_refresh_is_no_reorg() {
 }
 
 #[test]
-fn a_head_of_the_same_height_over_a_known_parent_keeps_the_rest() {
+fn equal_height_head_over_a_known_parent_keeps_its_ancestors() {
     let mut told = Told::shown(ethereum(), 95..=100);
     let head = fork(100, 'b', 'a');
     assert_eq!(told.tracker.gap(head), None);
@@ -146,7 +146,7 @@ fn number_skipped_by_the_branch_has_no_block() {
 }
 
 #[test]
-fn the_window_keeps_to_its_cap() {
+fn window_size_is_capped() {
     let mut told = Told::shown(Rules { window: 4, ..ethereum() }, 95..=100);
     assert_eq!(told.numbers(), [97, 98, 99, 100]);
     told.head_over(block(110, 'a'), &blocks(101..=109, 'a'));
@@ -157,7 +157,7 @@ fn the_window_keeps_to_its_cap() {
 }
 
 #[test]
-fn no_number_is_too_large() {
+fn largest_block_numbers_are_tracked() {
     let mut told = Told::new(ethereum());
     told.head(block(u64::MAX - 1, 'a'));
     assert_eq!(told.head(block(u64::MAX, 'a')), HeadChange::Extended(1));

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_member_is_omitted_unless_nodes_leave_it_out() {
+    fn every_required_member_is_omitted() {
         let receipt =
             json!({ "type": "0x2", "to": null, "blockTimestamp": "0x1", "logs": [{ "removed": false }] });
         let dropped: Vec<_> = (0..3).map(|choice| omit(receipt.clone(), Omission::Dropped, choice)).collect();

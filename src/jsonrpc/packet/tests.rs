@@ -151,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn any_mix_of_entries_is_read_in_order(entries in proptest::collection::vec(any_entry(), 1..10)) {
+    fn any_mix_of_entries_is_parsed_in_order(entries in proptest::collection::vec(any_entry(), 1..10)) {
         let texts: Vec<_> = entries.iter().map(|(text, _)| text.as_str()).collect();
         let Packet::Batch(read) = read(&format!(" [ {} ] ", texts.join(" , "))).unwrap() else { panic!() };
         let got: Vec<_> = read.into_iter().filter_map(|entry| match entry {

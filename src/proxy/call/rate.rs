@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_read_as_they_are_written() {
+    fn rates_round_trip_as_text() {
         for text in ["1/s", "100/s", "600/m", "5000/h", "1000000/s"] {
             assert_eq!(text.parse::<Rate>().unwrap().to_string(), text);
         }

@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_found_however_json_escapes_it() {
+    fn key_is_found_in_any_json_escape() {
         let secrets = secrets("https://x.test/?key=SECRET%2FQUERY", "Bearer SECRET\"H\\x");
         for (said, shown) in [
             (r#""no key SECRET\/QUERY.""#, r#""no key ….""#),

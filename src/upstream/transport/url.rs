@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_has_a_scheme_of_its_own() {
+    fn websocket_urls_need_a_websocket_scheme() {
         let shown = |url| EndpointUrl::parse_ws(url).map(|url| url.to_string());
         assert_eq!(shown("wss://example.com/v3/SECRET?key=SECRET"), Ok("wss://example.com/…".to_owned()));
         assert_eq!(shown("ws://[::1]:8546"), Ok("ws://[::1]:8546".to_owned()));

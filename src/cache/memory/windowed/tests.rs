@@ -123,7 +123,7 @@ fn an_entry_larger_than_the_queue_goes_to_main() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
-    fn no_entry_is_stale_or_comes_back(
+    fn no_entry_is_stale_or_reappears(
         steps in proptest::collection::vec((0u64..12, 0usize..20, 1_000usize..30_000), 0..300)
     ) {
         let counted = Counted::new(50_000);
