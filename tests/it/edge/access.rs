@@ -1,4 +1,4 @@
-//! Who may come in, and what they may do: keys, rates, hosts, proxies.
+//! Access control: keys, rate limits, host names and trusted proxies.
 
 mod crowding;
 mod fairness;

@@ -1,4 +1,4 @@
-//! Batches: each entry on its own, all of them together.
+//! Batches: order, limits, concurrency, and errors of single entries.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn call(id: usize, method: &str, params: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_batch_is_answered_in_order_whatever_its_ids() {
+async fn batch_is_answered_in_order_with_any_ids() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
@@ -37,7 +37,7 @@ async fn a_batch_is_answered_in_order_whatever_its_ids() {
 }
 
 #[tokio::test]
-async fn a_bad_entry_spoils_only_itself() {
+async fn bad_entry_does_not_affect_the_others() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
@@ -67,7 +67,7 @@ async fn a_bad_entry_spoils_only_itself() {
 }
 
 #[tokio::test]
-async fn a_batch_has_a_most_and_a_least() {
+async fn empty_and_oversized_batches_are_refused() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).config(|config| config.http.max_batch = 3).run().await;
     let client = client::http(&proxy);
@@ -82,7 +82,7 @@ async fn a_batch_has_a_most_and_a_least() {
 }
 
 #[tokio::test]
-async fn answers_that_do_not_fit_are_errors_of_their_own() {
+async fn answers_over_the_batch_limit_become_errors() {
     let node = upstream::devchain().blocks(1, 20).run().await;
     let size = node.answer("eth_getBlockByNumber", json!(["latest", true])).unwrap().len() as u64;
     let room = bytesize::ByteSize::b(size * 5 / 2);
@@ -100,7 +100,7 @@ async fn answers_that_do_not_fit_are_errors_of_their_own() {
 }
 
 #[tokio::test]
-async fn entries_of_a_batch_run_side_by_side() {
+async fn batch_entries_run_concurrently() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
@@ -116,7 +116,7 @@ async fn entries_of_a_batch_run_side_by_side() {
 }
 
 #[tokio::test]
-async fn so_many_entries_at_a_time_and_no_more() {
+async fn batch_concurrency_is_limited() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).config(|config| config.http.batch_concurrency = 3).run().await;
     let client = client::http(&proxy);
@@ -130,7 +130,7 @@ async fn so_many_entries_at_a_time_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_batch_reads_what_it_wrote() {
+async fn batch_reads_its_own_writes() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
@@ -154,7 +154,7 @@ async fn transactions_of_a_batch_reach_the_node_in_their_order() {
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
     let transactions = node.sendable(3);
-    // Sent side by side, the first would come last.
+    // Sent concurrently, the first would arrive last.
     node.fail(Fault::Queue(Duration::from_millis(200))).on("eth_sendRawTransaction").once();
 
     let sends = transactions.iter().map(|(raw, _)| call(0, "eth_sendRawTransaction", json!([raw])));

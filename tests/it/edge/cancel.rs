@@ -43,10 +43,10 @@ const READS: u64 = 50;
 /// Upstream calls at a time: the other fetches wait for these.
 const SLOTS: usize = 4;
 
-/// Longer than anything takes that follows a call.
+/// Longer than any follow-up work of a call.
 const LONG: Duration = Duration::from_secs(20);
 
-/// A node that answers reads of blocks by hash when it is let.
+/// A node that holds reads of blocks by hash until its gate opens.
 #[derive(Clone)]
 struct GatedNode {
     chain: DevChain,
@@ -86,7 +86,7 @@ impl GatedNode {
         }
     }
 
-    /// Calls for blocks by hash that have reached the node.
+    /// Returns the number of calls for blocks by hash that have reached the node.
     fn begun(&self) -> usize {
         self.begun.load(Relaxed)
     }
@@ -95,7 +95,7 @@ impl GatedNode {
         eventually("calls at the node", async || self.begun() >= count).await;
     }
 
-    /// Answers what waits, and everything to come.
+    /// Answers the waiting calls and all later ones.
     fn open(&self) {
         self.gate.add_permits(1 << 16);
     }
@@ -109,7 +109,7 @@ impl GatedNode {
         json!((1..=READS).map(|number| self.read(number)).collect::<Vec<_>>()).to_string()
     }
 
-    /// The program in front, with few slots for calls.
+    /// Starts a proxy in front of this node with `slots` upstream calls at a time.
     async fn proxy(&self, slots: usize) -> Proxy {
         let url = format!("http://{}", self.address);
         let proxy = proxy::new().upstream_url(&url).config(|config| {
@@ -127,8 +127,8 @@ async fn until_in_flight(proxy: &Proxy, requests: u64) {
         .await;
 }
 
-/// Lets the node answer, and has another client read a cold block, which waits behind the fetches that were begun before.
-/// Returns how many calls reached the node since.
+/// Opens the gate, and has another client read a cold block, which queues behind the fetches that started
+/// before. Returns the number of calls that have reached the node since, without that read.
 async fn calls_after(node: &GatedNode, proxy: &Proxy) -> usize {
     let before = node.begun();
     node.open();
@@ -149,7 +149,7 @@ async fn a_closed_connection_ends_the_fetches_of_its_batch() {
     until_in_flight(&proxy, 0).await;
     assert_eq!(node.begun(), SLOTS);
     assert_eq!(calls_after(&node, &proxy).await, 0);
-    // What was on the wire is stored.
+    // Calls on the wire complete, and their blocks are stored.
     let stored = client::http(&proxy).send(node.read(1).to_string()).await;
     assert!(stored.header("cache-status").unwrap().contains("hit"), "{stored:?}");
 }
@@ -177,7 +177,7 @@ async fn a_reset_stream_ends_the_fetches_of_its_batch() {
 #[tokio::test]
 async fn a_fetch_goes_on_for_another_client() {
     let node = GatedNode::start().await;
-    // One call is on the wire, and the shared fetch waits for it.
+    // One call is on the wire; the shared fetch waits behind it.
     let proxy = node.proxy(1).await;
     let others = client::http(&proxy);
     let first = tokio::spawn({
@@ -201,10 +201,10 @@ async fn a_fetch_goes_on_for_another_client() {
     assert_eq!(node.begun(), 2);
 }
 
-// ## Without sockets, under paused time: a client goes by being dropped
+// ## Without sockets, under paused time: a client hangs up by being dropped
 
 #[tokio::test(start_paused = true)]
-async fn another_endpoint_is_not_asked_for_a_client_that_has_gone() {
+async fn no_failover_for_a_client_that_has_gone() {
     let [first, second] = [(); 2].map(|()| upstream::devchain().blocks(20, 2).chain());
     let mut config = Config::default();
     config.upstream.endpoints =
@@ -224,7 +224,7 @@ async fn another_endpoint_is_not_asked_for_a_client_that_has_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_gap_below_a_head_is_not_asked_for_after_the_client_has_gone() {
+async fn gap_below_the_head_is_not_fetched_for_a_gone_client() {
     let chain = upstream::devchain().blocks(20, 2).chain();
     let program = in_memory::program(&chain, &Config::default());
     for tag in ["latest", "safe", "finalized"] {

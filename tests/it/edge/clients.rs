@@ -13,8 +13,8 @@ async fn run(test: &str, script: impl Fn() -> Option<Command>, chain_id: &str) {
     let Some(binary) = tools::anvil(test) else { return };
     let Some(mut command) = script() else { return };
     let node = Anvil::start(binary, &["--chain-id", chain_id]).await;
-    // The scripts mine behind the proxy's back, and want to see it at once. On a development chain
-    // that is the rule anyway.
+    // The scripts mine directly on the node and expect to see the blocks at once. On a development chain that
+    // is the default anyway.
     let proxy = proxy::new()
         .upstream_url(node.url())
         .config(|config| config.chain.max_staleness = Duration::ZERO)
@@ -51,7 +51,7 @@ async fn web3py_does_not_notice_the_proxy() {
 }
 
 #[tokio::test]
-async fn odd_ids_come_back_as_they_came() {
-    const TEST: &str = "odd_ids_come_back_as_they_came";
+async fn odd_ids_are_returned_unchanged() {
+    const TEST: &str = "odd_ids_are_returned_unchanged";
     run(TEST, || tools::node_script(TEST, "ids.mjs"), "31337").await;
 }

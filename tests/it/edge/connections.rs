@@ -1,4 +1,4 @@
-//! Peers that take their time, or all the places, or nothing of what they asked for.
+//! Slow, idle and greedy peers: time-outs, unread answers, and limits on connections, requests and bytes.
 
 use std::{
     io,
@@ -25,7 +25,7 @@ use crate::support::{
 /// Short, for tests; nothing here depends on being faster than this.
 const SHORT: Duration = Duration::from_millis(300);
 
-/// Time enough for those who do not mean to be slow: that of clients holds for operators, too.
+/// Enough time for clients that are not slow on purpose. The time-outs apply to the admin listener, too.
 const ENOUGH: Duration = Duration::from_secs(2);
 
 /// Long enough to be noticed as a wait.
@@ -39,7 +39,7 @@ const BIG: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","pa
 // ## Time-outs
 
 #[tokio::test]
-async fn a_connection_that_says_nothing_is_closed() {
+async fn silent_connection_is_closed() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new()
         .upstream(&node)
@@ -56,12 +56,12 @@ async fn a_connection_that_says_nothing_is_closed() {
 }
 
 #[tokio::test]
-async fn a_head_that_dribbles_is_given_up() {
+async fn slow_request_head_times_out() {
     let node = upstream::devchain().run().await;
     let proxy =
         proxy::new().upstream(&node).config(|config| config.connections.head_timeout = ENOUGH).run().await;
 
-    // As the first request, and as the second.
+    // Slow on the first request, and on the second.
     let given_up = [0, 1].map(async |calls| {
         let mut client = Raw::connect(proxy.address()).await;
         for _ in 0..calls {
@@ -88,13 +88,13 @@ async fn a_head_that_dribbles_is_given_up() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_closed_after_its_time() {
+async fn idle_connection_is_closed_after_its_timeout() {
     let node = upstream::devchain().run().await;
     let proxy =
         proxy::new().upstream(&node).config(|config| config.connections.idle_timeout = SHORT).run().await;
     let mut client = Raw::connect(proxy.address()).await;
 
-    // A request that takes longer than an idle connection may last is no idleness.
+    // A request in flight does not count as idle time.
     node.fail(Fault::Delay(SHORT * 3)).on("eth_gasPrice").once();
     let begun = Instant::now();
     assert_eq!(client.call("eth_gasPrice").await.status, 200);
@@ -104,7 +104,7 @@ async fn an_idle_connection_is_closed_after_its_time() {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_a_time_out() {
+async fn missing_body_times_out() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).config(|config| config.http.body_timeout = SHORT).run().await;
     let mut client = Raw::connect(proxy.address()).await;
@@ -113,12 +113,12 @@ async fn a_body_that_does_not_come_is_a_time_out() {
     client.write(r#"{"jsonrpc":"#).await;
     let answer = client.response().await;
     assert_eq!((answer.status.as_u16(), answer.code()), (408, Some(-32600)));
-    // What comes after is no request: nobody knows where the body would have ended.
+    // The server closes the connection, since it cannot know where the body would have ended.
     assert_eq!(client.read_to_end().await, "");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_without_end_is_cut_off_at_the_limit() {
+async fn endless_body_is_cut_off_at_the_limit() {
     let node = upstream::devchain().run().await;
     let limit = bytesize::ByteSize::kib(256);
     let proxy = proxy::new().upstream(&node).config(|config| config.http.max_body = limit).run().await;
@@ -140,15 +140,15 @@ async fn a_body_without_end_is_cut_off_at_the_limit() {
     let _: io::Result<std::convert::Infallible> = sent;
     let answer = String::from_utf8_lossy(&read);
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer:?}");
-    assert!(answer.contains("connection: close\r\n"), "nobody asks on it again: {answer:?}");
+    assert!(answer.contains("connection: close\r\n"), "the connection must not be reused: {answer:?}");
 }
 
 #[tokio::test]
-async fn a_short_body_that_nobody_reads_ends_no_connection() {
+async fn short_unread_body_keeps_the_connection_open() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let mut client = Raw::connect(proxy.address()).await;
-    // Refused by its head.
+    // The server refuses it by its head.
     let refused = post(r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}"#)
         .replace("content-type: application/json", "content-type: text/plain");
     for _ in 0..3 {
@@ -159,7 +159,7 @@ async fn a_short_body_that_nobody_reads_ends_no_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_sends_too_much_learns_so() {
+async fn client_that_sends_too_much_gets_413() {
     let node = upstream::devchain().run().await;
     let limit = bytesize::ByteSize::kib(64);
     let proxy = proxy::new().upstream(&node).config(|config| config.http.max_body = limit).run().await;
@@ -172,10 +172,10 @@ async fn a_client_that_sends_too_much_learns_so() {
     }
 }
 
-// ## Answers that nobody takes
+// ## Unread answers
 
 #[tokio::test]
-async fn who_asks_for_much_and_reads_nothing_is_closed() {
+async fn client_that_reads_no_answers_is_closed() {
     let node = upstream::devchain().blocks(1, 1000).run().await;
     let proxy =
         proxy::new().upstream(&node).config(|config| config.connections.stall_timeout = SHORT).run().await;
@@ -190,12 +190,12 @@ async fn who_asks_for_much_and_reads_nothing_is_closed() {
         proxy.metric(&stalled).await == 1
     })
     .await;
-    // What it does not take is not fetched for it either.
+    // The proxy does not fetch blocks for answers that the client does not read.
     assert!(node.count("eth_getBlockByNumber") < 100, "{}", node.count("eth_getBlockByNumber"));
     assert!(client.ask("eth_gasPrice", json!([])).await.is_ok());
 }
 
-/// An HTTP/2 connection on which a stream takes `window` bytes and no more unless it is told to.
+/// Opens an HTTP/2 connection whose streams accept `window` bytes, and more only if the test releases capacity.
 async fn h2_client(
     proxy: &proxy::Proxy,
     window: u32,
@@ -222,9 +222,9 @@ async fn h2_ask_with(
 }
 
 #[tokio::test]
-async fn who_opens_no_window_is_closed_whatever_else_it_does() {
+async fn http2_client_without_window_is_closed_as_stalled() {
     let node = upstream::devchain().blocks(1, 1000).run().await;
-    // Whoever is closed gives back its place among two: else others would be shed.
+    // A closed connection frees one of two request slots. Otherwise the server would shed other clients.
     let proxy = proxy::new()
         .upstream(&node)
         .config(|config| {
@@ -235,7 +235,7 @@ async fn who_opens_no_window_is_closed_whatever_else_it_does() {
         .await;
     let client = client::http(&proxy);
 
-    // Takes nothing at all; takes the beginning; takes nothing, but is very much alive.
+    // The client reads nothing; reads the beginning; reads nothing but sends pings.
     for (at, (window, pings)) in [(0, false), (100_000, false), (0, true)].into_iter().enumerate() {
         let (mut send, mut connection) = h2_client(&proxy, window).await;
         let mut ping_pong = connection.ping_pong().unwrap();
@@ -266,7 +266,7 @@ async fn who_opens_no_window_is_closed_whatever_else_it_does() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_that_takes_something_is_not_closed() {
+async fn slow_but_steady_reader_is_not_closed() {
     let node = upstream::devchain().blocks(1, 1000).run().await;
     let proxy =
         proxy::new().upstream(&node).config(|config| config.connections.stall_timeout = ENOUGH).run().await;
@@ -281,7 +281,7 @@ async fn a_slow_reader_that_takes_something_is_not_closed() {
         let piece = piece.unwrap();
         taken += piece.len();
         body.flow_control().release_capacity(piece.len()).unwrap();
-        // After each 16 KiB, however they came.
+        // Rests after each 16 KiB, regardless of the sizes of the pieces.
         if taken >> 14 > rests {
             rests = taken >> 14;
             time::sleep(ENOUGH / 20).await;
@@ -292,7 +292,7 @@ async fn a_slow_reader_that_takes_something_is_not_closed() {
     assert_eq!(proxy.metric(&proxy::closed("stalled")).await, 0);
 }
 
-/// A connection of which nothing is ever read.
+/// A connection that never reads.
 struct Unread(TcpStream);
 
 impl AsyncRead for Unread {
@@ -316,7 +316,7 @@ impl AsyncWrite for Unread {
 }
 
 #[tokio::test]
-async fn an_open_window_is_no_way_to_have_answers_wait_uncounted() {
+async fn unread_http2_answers_count_as_bytes_in_flight() {
     let node = upstream::devchain().blocks(1, 1000).run().await;
     let limit = bytesize::ByteSize::mib(8);
     let proxy = proxy::new().upstream(&node).config(|config| config.max_bytes_in_flight = limit).run().await;
@@ -331,7 +331,8 @@ async fn an_open_window_is_no_way_to_have_answers_wait_uncounted() {
     for _ in 0..90 {
         untaken.push(h2_ask(&mut send, BIG).await);
     }
-    // What the system has no room for stays where it is counted: not in the connection's own memory.
+    // Answers that exceed the kernel's buffers stay counted: the connection does not copy them into its own
+    // memory.
     eventually("large answers are refused", async || client.send(BIG).await.status == 503).await;
     assert_eq!(client.call("eth_chainId", json!([])).await.status, 200);
 
@@ -339,15 +340,15 @@ async fn an_open_window_is_no_way_to_have_answers_wait_uncounted() {
     eventually("there is room again", async || client.send(BIG).await.status == 200).await;
 }
 
-/// A connection whose system takes next to nothing of what is not read.
+/// Opens a connection with a small receive buffer, so that the kernel holds almost nothing of an unread answer.
 async fn narrow(proxy: &proxy::Proxy) -> Raw {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     Raw(socket.connect(proxy.address()).await.unwrap())
 }
 
-/// A call for a large block, and a request for it so many times over that the systems between do not keep the answer for
-/// those who do not read it; and how large their answers are.
+/// Returns a call for a large block with the size of its answer, and a batch of such calls with the size of its
+/// answer. The batch's answer is larger than the socket buffers of both sides.
 fn big_and_bigger(node: &upstream::Node) -> ((String, usize), (String, usize)) {
     let params = json!([format!("{:#x}", node.head().hash), true]);
     let size = node.answer("eth_getBlockByHash", &params).unwrap().len();
@@ -357,10 +358,10 @@ fn big_and_bigger(node: &upstream::Node) -> ((String, usize), (String, usize)) {
 }
 
 #[tokio::test]
-async fn nor_is_a_socket_that_nobody_reads() {
+async fn unread_http1_answers_count_as_bytes_of_their_client() {
     let node = upstream::devchain().blocks(1, 1000).run().await;
     let ((big, size), (bigger, much)) = big_and_bigger(&node);
-    // For two such answers, and not for one more of any size that counts.
+    // Enough for two such batches, but not for one more large block.
     let limit = bytesize::ByteSize::b((2 * much + size / 2) as u64);
     let proxy =
         proxy::new().upstream(&node).config(|config| config.max_bytes_per_client = Some(limit)).run().await;
@@ -373,7 +374,7 @@ async fn nor_is_a_socket_that_nobody_reads() {
     }
     eventually("large answers are refused", async || client.send(big.clone()).await.status == 503).await;
     assert_eq!(client.call("eth_chainId", json!([])).await.status, 200);
-    // Those at another address do not suffer from it.
+    // Clients at another address are not affected.
     let other = client::from("127.0.0.9".parse().unwrap(), &proxy.url());
     assert_eq!(other.send(big.clone()).await.status, 200);
 
@@ -391,7 +392,7 @@ async fn a_request_is_in_flight_until_its_answer_is_sent() {
     let mut unread = [narrow(&proxy).await, narrow(&proxy).await];
     for client in &mut unread {
         client.write(&bigger).await;
-        // The answer is under way.
+        // The answer has begun to arrive.
         assert_eq!(client.0.read_u8().await.unwrap(), b'H');
     }
     assert_eq!(client.call("eth_chainId", json!([])).await.status, 503);
@@ -402,7 +403,7 @@ async fn a_request_is_in_flight_until_its_answer_is_sent() {
 }
 
 #[tokio::test]
-async fn an_http_2_client_has_bounds_for_its_heads_and_its_requests() {
+async fn http2_heads_and_streams_are_limited() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let call: &'static str = client::call("eth_chainId").leak();
@@ -416,7 +417,7 @@ async fn an_http_2_client_has_bounds_for_its_heads_and_its_requests() {
     assert_eq!(fits.status(), 200);
     let refused = h2_ask_with(&mut send, padded(256 << 10), call).await.await;
     assert!(refused.as_ref().map_or(true, |answer| answer.status() == 431), "{refused:?}");
-    // It has been told by now.
+    // By now the client has received the server's settings.
     assert!(send.current_max_send_streams() <= 128, "{}", send.current_max_send_streams());
 
     let (mut send, connection) = h2_client(&proxy, 65_535).await;
@@ -427,10 +428,10 @@ async fn an_http_2_client_has_bounds_for_its_heads_and_its_requests() {
 // ## Many connections
 
 #[tokio::test]
-async fn idle_connections_do_not_disturb() {
+async fn idle_connections_do_not_delay_other_clients() {
     raise_file_limit(8192);
     let node = upstream::devchain().blocks(1, 1000).run().await;
-    // They are here to say nothing.
+    // The idle connections must not time out.
     let proxy = proxy::new()
         .upstream(&node)
         .config(|config| config.connections.first_byte_timeout = FOR_EVER)
@@ -450,7 +451,7 @@ async fn idle_connections_do_not_disturb() {
         assert!(client.ask("eth_blockNumber", json!([])).await.is_ok());
     }
     assert!(client::http(&proxy).ask("eth_chainId", json!([])).await.is_ok());
-    // Not one of them had to go.
+    // None of them was displaced.
     assert_eq!(proxy.metric(&proxy::closed("displaced")).await, 0);
     assert_eq!(idle.first_mut().unwrap().call("eth_chainId").await.status, 200);
 }
@@ -460,7 +461,7 @@ async fn an_idle_connection_makes_room_for_a_newcomer() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).config(|config| config.connections.max = 3).run().await;
 
-    // One that has said nothing yet, one between calls, and one that waits for its answer.
+    // A silent connection, one between calls, and one that waits for its answer.
     let mut silent = Raw::connect(proxy.address()).await;
     let mut between = Raw::connect(proxy.address()).await;
     assert_eq!(between.call("eth_chainId").await.status, 200);
@@ -476,7 +477,7 @@ async fn an_idle_connection_makes_room_for_a_newcomer() {
     eventually("two are displaced", async || proxy.metric(&proxy::closed("displaced")).await == 2).await;
     eventually("as many as may be", async || proxy.metric("holdfast_connections").await == 3).await;
 
-    // Of those that could go, two have gone, and the busy one was none of them.
+    // Two of the three idle connections are gone; the busy one is not.
     assert_eq!(busy.response().await.status, 200);
     let gone = [&mut silent, &mut between, &mut first];
     let mut left = 0;
@@ -487,7 +488,7 @@ async fn an_idle_connection_makes_room_for_a_newcomer() {
 }
 
 #[tokio::test]
-async fn heads_that_do_not_end_make_room_for_newcomers() {
+async fn unfinished_heads_make_room_for_newcomers() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new()
         .upstream(&node)
@@ -500,7 +501,7 @@ async fn heads_that_do_not_end_make_room_for_newcomers() {
         .run()
         .await;
 
-    // As the first request, or as the second.
+    // Unfinished as the first request, or as the second.
     let mut half_sent = Vec::new();
     for calls in [0, 0, 1] {
         let mut client = Raw::connect(proxy.address()).await;
@@ -510,7 +511,7 @@ async fn heads_that_do_not_end_make_room_for_newcomers() {
         client.write("POST / HTT").await;
         half_sent.push(client);
     }
-    // Newcomers that stay busy: none of them is in the way of the next.
+    // The newcomers stay busy, so each displaces an unfinished connection and not another newcomer.
     node.fail(Fault::Hang).on("eth_gasPrice").always();
     let mut newcomers = Vec::new();
     for arrived in 1..=3 {
@@ -526,11 +527,11 @@ async fn heads_that_do_not_end_make_room_for_newcomers() {
 }
 
 #[tokio::test]
-async fn a_newcomer_waits_while_all_are_busy_and_is_served_then() {
+async fn newcomer_waits_until_a_busy_connection_is_done() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).config(|config| config.connections.max = 2).run().await;
 
-    // Those in its way hang up when they are done, or stay.
+    // The busy clients close their connections when done, or keep them open.
     for (round, connection) in ["close", "keep-alive"].into_iter().enumerate() {
         node.fail(Fault::Delay(DELAY)).on("eth_gasPrice").times(2);
         let head = format!("POST / HTTP/1.1\r\nconnection: {connection}\r\n");
@@ -547,21 +548,21 @@ async fn a_newcomer_waits_while_all_are_busy_and_is_served_then() {
         let mut newcomer = Raw::connect(proxy.address()).await;
         newcomer.write(post(&client::call("eth_chainId"))).await;
         let soon = time::timeout(DELAY / 10, newcomer.0.readable()).await;
-        // If it was answered, then because one of the others was.
+        // If the newcomer already has its answer, a busy client has one, too.
         if soon.is_ok() {
             assert!(busy.iter().any(|busy| busy.0.try_read(&mut [0]).is_ok()));
         }
         let answer = newcomer.response().await;
         assert_eq!(answer.status, 200, "{connection}");
-        // It is asked to make room for nobody.
+        // The newcomer is not displaced afterwards.
         assert_eq!(newcomer.call("eth_chainId").await.status, 200, "{connection}");
     }
 }
 
-// ## Too much at once
+// ## Overload
 
 #[tokio::test]
-async fn requests_over_the_limit_are_shed_before_their_bodies_are_read() {
+async fn requests_over_the_limit_are_shed_before_their_bodies() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).config(|config| config.http.max_in_flight = 2).run().await;
     let client = client::http(&proxy);
@@ -586,7 +587,7 @@ async fn requests_over_the_limit_are_shed_before_their_bodies_are_read() {
     assert_eq!((answer.status.as_u16(), answer.code()), (503, Some(-32013)));
     assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
 
-    // Those who were let in are served, and then everybody.
+    // The admitted requests are served, and afterwards every client is.
     for mut holder in holders {
         holder.write(&body).await;
         assert_eq!(holder.response().await.status, 200);
@@ -613,7 +614,7 @@ async fn bytes_over_the_limit_are_refused() {
     let answer = client.send(padded.clone()).await;
     assert_eq!(answer.code(), Some(-32013));
     assert!(answer.header("retry-after").is_some());
-    // There is room for small ones always.
+    // Small requests always fit.
     assert_eq!(client.call("eth_chainId", json!([])).await.status, 200);
 
     drop(holder);

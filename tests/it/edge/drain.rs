@@ -1,4 +1,4 @@
-//! It ends in order: nobody who has asked goes without an answer.
+//! Shutdown: the program answers every request that it has received.
 
 use std::{
     sync::{
@@ -27,14 +27,14 @@ use crate::support::{
 /// Long enough to be noticed as a wait.
 const DELAY: Duration = Duration::from_millis(500);
 
-/// So long those are heard who have connected and asked nothing.
+/// Time that a draining server gives accepted connections to send their first request.
 const HEARING: Duration = Duration::from_millis(250);
 
 /// Longer than any test waits.
 const FOR_EVER: &str = "10m";
 
 #[tokio::test]
-async fn for_a_while_it_is_not_ready_and_serves_all_the_same() {
+async fn draining_server_is_not_ready_but_still_serves() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).config(|config| config.drain_delay = DELAY * 8).run().await;
     let client = client::http(&proxy);
@@ -70,7 +70,7 @@ async fn every_request_whose_head_was_read_is_answered() {
     }
     let streams =
         tokio::spawn(async move { join_all((0..5).map(|_| http2.ask("eth_gasPrice", json!([])))).await });
-    // Its body is still to come: `100 Continue` says that the head was read.
+    // The body is still to come: `100 Continue` shows that the server has read the head.
     let body = client::call("eth_chainId");
     let mut sending = Raw::connect(address).await;
     sending
@@ -84,7 +84,7 @@ async fn every_request_whose_head_was_read_is_answered() {
     eventually("all calls arrive", async || node.count("eth_gasPrice") == 10).await;
 
     let stopping = tokio::spawn(proxy.app.stop());
-    // Who waits for nothing is let go at once, and nobody new is let in.
+    // The server closes idle connections at once and accepts no new ones.
     assert_eq!(idle.read_to_end().await, "");
     eventually("no more connections", async || TcpStream::connect(address).await.is_err()).await;
     assert!(!stopping.is_finished());
@@ -100,13 +100,14 @@ async fn every_request_whose_head_was_read_is_answered() {
     stopping.await.unwrap();
 }
 
-/// A node that does not answer in time is no reason to say nothing: a call has its error, and a batch what it has.
+/// If the node does not answer in time, a single call gets an error, and a batch keeps its finished answers.
 #[tokio::test]
-async fn what_the_node_does_not_answer_in_time_is_answered_all_the_same() {
+async fn drain_answers_calls_that_the_node_left_unanswered() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new()
         .upstream(&node)
-        // What is said last is said when nine tenths of it are over: the rest must do to hear it.
+        // The proxy fails pending calls after nine tenths of this time-out; the rest must suffice to deliver
+        // the errors.
         .config(|config| config.connections.drain_timeout = DELAY * 12)
         .run()
         .await;
@@ -128,13 +129,13 @@ async fn what_the_node_does_not_answer_in_time_is_answered_all_the_same() {
     let answers = batch.response().await.json();
     assert!(answers[0]["result"].is_string(), "{answers}");
     assert_eq!(answers[1]["error"]["code"], -32011, "{answers}");
-    // Who has not said what it wants is not waited for.
+    // The server does not wait for an unfinished request.
     assert_eq!(unsent.read_to_end().await, "");
     stopping.await.unwrap();
 }
 
 #[tokio::test]
-async fn a_signal_ends_it_when_all_are_answered() {
+async fn signal_ends_the_program_after_pending_answers() {
     let node = upstream::devchain().run().await;
     for signal in [Signal::TERM, Signal::INT] {
         let mut process = process::serve(&node).set("DRAIN_DELAY", "3s").run().await;
@@ -164,7 +165,7 @@ async fn a_signal_ends_it_when_all_are_answered() {
     }
 }
 
-/// Whatever is on its way when the signal comes: on connections that are used again, and on new ones all the time.
+/// The signal comes while clients reuse connections, and others keep opening new ones.
 #[tokio::test]
 async fn under_load_every_call_that_reached_the_node_is_answered() {
     let node = upstream::devchain().run().await;
@@ -213,9 +214,9 @@ async fn under_load_every_call_that_reached_the_node_is_answered() {
     );
 }
 
-/// Nobody has told them that it is over.
+/// The client cannot know yet that the server stops.
 #[tokio::test]
-async fn whoever_has_connected_before_the_end_is_heard() {
+async fn connection_accepted_before_shutdown_is_served() {
     let node = upstream::devchain().run().await;
     for _ in 0..20 {
         let proxy = proxy::new().upstream(&node).run().await;
@@ -231,16 +232,16 @@ async fn whoever_has_connected_before_the_end_is_heard() {
         if answer.starts_with("HTTP/1.1 200") {
             return;
         }
-        // One that was late was not waited for, and rightly so.
+        // A late request may go unanswered.
         assert!(!is_timely, "{answer:?}");
     }
-    panic!("it was late each time");
+    panic!("every request was late");
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_it_at_once() {
+async fn second_signal_ends_the_program_at_once() {
     let node = upstream::devchain().run().await;
-    // With a request that is never answered; and with nothing to do but wait.
+    // With a request that is never answered, and during the drain delay.
     for (delay, asked) in [("0s", 1), (FOR_EVER, 0)] {
         let mut process = process::serve(&node)
             .set("DRAIN_DELAY", delay)

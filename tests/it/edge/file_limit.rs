@@ -1,4 +1,4 @@
-//! Files: too few of them, at the start or all of a sudden.
+//! Limit on open files: too low at the start, or reached while running.
 
 use rustix::process::{Resource, Rlimit};
 use serde_json::json;
@@ -7,10 +7,10 @@ use crate::support::{client::Raw, eventually, process, proxy::closed, upstream};
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn it_survives_running_out_of_files() {
+async fn program_survives_running_out_of_files() {
     let node = upstream::devchain().run().await;
     let mut process = process::serve(&node).run().await;
-    // From here on there is a connection to the node, which it keeps.
+    // From here on the program keeps a connection to the node.
     assert!(process.client().ask("eth_gasPrice", json!([])).await.is_ok());
 
     let mut keeper = Raw::connect(process.address()).await;
@@ -26,7 +26,7 @@ async fn it_survives_running_out_of_files() {
     }
     process.says("cannot accept connections").await;
     assert!(process.is_running());
-    // Idle ones make room even so: who has something to ask gets an answer.
+    // Idle connections make room even so: a client with a request gets an answer.
     assert!(process.client().ask("eth_chainId", json!([])).await.is_ok());
 
     drop(crowd);
@@ -36,12 +36,12 @@ async fn it_survives_running_out_of_files() {
     }
     assert!(process.is_running());
     assert!(process.metric(&closed("displaced")).await > 0);
-    // Said, but not over and over.
+    // Logged, but rate-limited.
     assert!(process.said().matches("cannot accept connections").count() < 5, "{}", process.said());
 }
 
 #[tokio::test]
-async fn the_file_limit_is_raised_where_it_can_be() {
+async fn soft_file_limit_is_raised() {
     let node = upstream::devchain().run().await;
     let process = process::serve(&node).ulimit("-S -n 64").run().await;
 
@@ -56,7 +56,7 @@ async fn the_file_limit_is_raised_where_it_can_be() {
 }
 
 #[tokio::test]
-async fn where_it_cannot_there_are_fewer_connections() {
+async fn low_hard_file_limit_reduces_the_connections() {
     let node = upstream::devchain().run().await;
     let mut process = process::serve(&node).ulimit("-n 128").run().await;
 

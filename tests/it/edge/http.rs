@@ -1,4 +1,4 @@
-//! What a client sees of HTTP: versions, CORS, notifications.
+//! HTTP as clients see it: versions, CORS, notifications.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ async fn pipelined_requests_are_answered_in_order() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let mut client = Raw::connect(proxy.address()).await;
-    // The first takes longest, and the third is answered without the node.
+    // The first takes longest, and the third needs no upstream call.
     node.fail(Fault::Delay(Duration::from_millis(200))).on("eth_gasPrice").once();
 
     let methods = ["eth_gasPrice", "eth_blockNumber", "eth_chainId"].into_iter().cycle().take(10);
@@ -55,7 +55,7 @@ async fn pipelined_requests_are_answered_in_order() {
 }
 
 #[tokio::test]
-async fn an_answer_does_not_wait_for_the_ones_behind_it() {
+async fn answer_does_not_wait_for_later_pipelined_ones() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let mut client = Raw::connect(proxy.address()).await;
@@ -73,7 +73,7 @@ async fn many_calls_share_one_http_2_connection() {
     let client = client::http2(&proxy);
     node.fail(Fault::Delay(Duration::from_millis(500))).on("eth_gasPrice").always();
 
-    // More than the connection has streams for at a time: the rest wait their turn.
+    // More calls than concurrent streams: the rest wait.
     let calls = join_all((0..200).map(|_| client.ask("eth_gasPrice", json!([])))).await;
     assert!(calls.iter().all(Result::is_ok));
     assert_eq!(proxy.metric("holdfast_connections_accepted_total").await, 1);
@@ -112,7 +112,7 @@ async fn large_answers_arrive_whole() {
         let direct: Value = serde_json::from_slice(&direct).unwrap();
         assert!((0..4).all(|id| answers[id]["id"] == id && answers[id]["result"] == direct));
     }
-    // Pipelined, too.
+    // The same holds for pipelined requests.
     let mut client = Raw::connect(proxy.address()).await;
     let request = post(&call(1, "eth_getBlockByNumber", json!(["latest", true])).to_string());
     client.write(request.repeat(10)).await;
@@ -149,7 +149,7 @@ fn assert_readable_by_pages(response: &Response) {
 }
 
 #[tokio::test]
-async fn any_page_may_ask_whether_it_may_ask() {
+async fn any_page_gets_a_preflight_answer() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
 
@@ -245,19 +245,19 @@ async fn a_page_may_not_sign_with_the_nodes_accounts() {
     }
     assert_eq!(node.calls_total(), 0);
 
-    // What cannot sign is open to every page, and a page on the list may sign.
+    // Methods that cannot sign are open to every page, and a listed page may sign.
     let answer = Response::of(from_page(&client, client::call("eth_gasPrice"))).await;
     assert!(answer.outcome().is_ok());
     let trusted = client.post().header("content-type", "application/json");
     let trusted = trusted.header("origin", "https://wallet.example.org").body(client::call("eth_accounts"));
     assert_eq!(Response::of(trusted).await.outcome().unwrap(), "[]");
-    // So may a program, which has no origin.
+    // So may a program that sends no origin.
     assert_eq!(client.ask("eth_accounts", json!([])).await.unwrap(), "[]");
     assert_eq!(node.count("eth_accounts"), 2);
 }
 
 #[tokio::test]
-async fn no_response_may_be_sniffed() {
+async fn every_response_forbids_content_sniffing() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
@@ -308,10 +308,10 @@ async fn notifications_are_not_answered() {
         assert_eq!(answer.status, 204);
         assert!(answer.body.is_empty());
     }
-    // Nobody learns what a read found: it is not made.
+    // The proxy does not forward reads as notifications.
     assert_eq!(node.calls_total(), 0);
 
-    // But a write is carried out.
+    // It forwards a write.
     let write = json!({ "jsonrpc": "2.0", "method": "eth_sendRawTransaction", "params": [raw] });
     let answer = client.send(write.to_string()).await;
     assert_eq!((answer.status, answer.body.len()), (StatusCode::NO_CONTENT, 0));
@@ -319,7 +319,7 @@ async fn notifications_are_not_answered() {
 }
 
 #[tokio::test]
-async fn a_person_with_a_browser_is_told_where_to_look() {
+async fn browser_is_pointed_to_the_status_page() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
@@ -339,7 +339,7 @@ async fn a_person_with_a_browser_is_told_where_to_look() {
 }
 
 #[tokio::test]
-async fn websocket_is_refused_in_words() {
+async fn websocket_is_refused_with_a_message() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let mut client = Raw::connect(proxy.address()).await;

@@ -1,4 +1,4 @@
-//! Whatever is sent, what comes back says what was wrong, and the next call is answered as if nothing had been.
+//! Malformed requests: each gets an error that names its fault, and the next call is served as usual.
 //!
 //! The tables are the documentation: [`text`] is not JSON, [`envelope`] is JSON and not a request,
 //! [`operations`] are requests with parameters that no node would take, [`transport`] is HTTP that
@@ -24,24 +24,24 @@ const INVALID_REQUEST: i64 = -32600;
 const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
 
-/// A body, and what must come back for it.
+/// A body and the expected response.
 struct Case {
     name: String,
     body: Bytes,
     back: Back,
 }
 
-/// What comes back for a body.
+/// The expected response to a body.
 enum Back {
     /// HTTP 200 and an error object.
     Error { code: i64, id: String, says: String },
     /// HTTP 200 and an array: code and raw id of each reply, no code for a result.
     Batch(Vec<(Option<i64>, &'static str)>),
-    /// HTTP 204 and an empty body: all of it were notifications.
+    /// HTTP 204 and an empty body: the body held only notifications.
     Nothing,
 }
 
-/// A reply as it stands in a body.
+/// One reply of a response body.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Reply<'a> {
@@ -77,7 +77,7 @@ async fn every_malformed_body_is_refused_and_the_next_call_served() {
         still_serves(&proxy, &case.name).await;
     }
 
-    // Nor has anything been left behind on the way to the upstream.
+    // Nor did any of them disturb the connections to the upstream.
     let params = json!(["0x1", true]);
     let direct = node.answer("eth_getBlockByNumber", &params).unwrap();
     let through = client.ask("eth_getBlockByNumber", params).await.unwrap();
@@ -85,12 +85,12 @@ async fn every_malformed_body_is_refused_and_the_next_call_served() {
 }
 
 #[tokio::test]
-async fn in_a_batch_each_spoils_only_itself() {
+async fn malformed_batch_entries_do_not_affect_others() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
 
-    // Whatever is JSON and no batch itself can stand in a batch. The largest are tested alone.
+    // Any JSON value except an array can be a batch entry. The largest are tested alone.
     let mut cases = [envelope::cases(), operations::cases()].into_iter().flatten().collect::<Vec<_>>();
     cases.retain(|case| !matches!(case.back, Back::Batch(_)) && case.body.len() < 10_000);
     cases.retain(|case| !case.body.trim_ascii_start().starts_with(b"["));
@@ -120,7 +120,7 @@ async fn in_a_batch_each_spoils_only_itself() {
 }
 
 #[tokio::test]
-async fn every_malformed_http_request_is_refused_and_the_next_call_served() {
+async fn malformed_http_is_refused_and_the_next_call_is_served() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new()
         .upstream(&node)
@@ -152,7 +152,7 @@ async fn every_malformed_http_request_is_refused_and_the_next_call_served() {
 }
 
 #[tokio::test]
-async fn what_follows_a_call_does_not_hold_its_answer_back() {
+async fn bytes_after_a_request_do_not_delay_its_answer() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     // The start of another request, the line break that old clients end a body with, and garbage.
@@ -195,7 +195,7 @@ async fn a_preflight_is_answered() {
     assert_eq!(response.header("access-control-allow-headers"), Some("content-type"));
 }
 
-/// A good call, on a connection of its own.
+/// Asserts that a good call on a new connection is served.
 async fn still_serves(proxy: &Proxy, after: &str) {
     let mut connection = Raw::connect(proxy.address()).await;
     connection.write(client::post(transport::CALL)).await;
@@ -252,7 +252,7 @@ impl Reply<'_> {
         assert_eq!(self.error.as_ref().map(|error| error.code), code, "{name}: {self:?}");
         if let Some(ReplyError { message, .. }) = &self.error {
             assert!(!message.is_empty() && message.contains(says), "{name}: {message}, not: {says}");
-            // It is said to whoever asks: short, whatever was sent.
+            // Error messages stay short, regardless of the request.
             assert!(message.len() < 400, "{name}: {message}");
         }
     }

@@ -1,4 +1,4 @@
-//! TLS: with whom it is spoken, with whom it is not, and a certificate that changes.
+//! TLS: handshakes, plain HTTP on a TLS port, and replaced certificates.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -24,7 +24,7 @@ use crate::support::{
 /// Short, for tests; nothing here depends on being faster than this.
 const SHORT: Duration = Duration::from_millis(300);
 
-/// The beginning of every handshake: a record that is longer than what comes of it.
+/// The start of a handshake: a record header that announces more bytes than follow.
 const HELLO: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
 
 fn failed(reason: &str) -> String {
@@ -46,7 +46,7 @@ where
     }
 }
 
-// ## Speaking it
+// ## Serving over TLS
 
 #[tokio::test]
 async fn http_is_served_in_both_versions() {
@@ -62,7 +62,7 @@ async fn http_is_served_in_both_versions() {
         assert_eq!((answer.status().as_u16(), answer.version()), (200, version));
         assert!(client.ask("eth_chainId", json!([])).await.is_ok());
     }
-    // The better of those that are offered; and without an offer, HTTP/1.1.
+    // The server chooses the better of the offered protocols, and HTTP/1.1 without an offer.
     for (offered, chosen) in
         [(&["http/1.1", "h2"][..], Some(&b"h2"[..])), (&["http/1.1"], Some(b"http/1.1")), (&[], None)]
     {
@@ -70,12 +70,12 @@ async fn http_is_served_in_both_versions() {
         assert_eq!(client.0.get_ref().1.alpn_protocol(), chosen);
     }
     asks_twice(&mut authority.connect(proxy.address(), &[]).await.unwrap()).await;
-    // Operators connect as ever, unless told otherwise.
+    // The admin listener does not use TLS by default.
     assert_eq!(proxy.metric(&failed("plain_http")).await, 0);
 }
 
 #[tokio::test]
-async fn operators_can_have_it_too() {
+async fn admin_listener_can_use_tls() {
     let node = upstream::devchain().run().await;
     let authority = Authority::new();
     let proxy = proxy::new()
@@ -94,7 +94,7 @@ async fn operators_can_have_it_too() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_refused_unread_hears_of_it() {
+async fn client_with_a_refused_body_receives_the_refusal() {
     let node = upstream::devchain().run().await;
     let authority = Authority::new();
     let proxy = proxy::new().upstream(&node).tls(&authority.pair()).run().await;
@@ -121,7 +121,7 @@ async fn a_request_that_is_refused_unread_hears_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_time_outs_of_a_connection_hold() {
+async fn connection_timeouts_apply_over_tls() {
     let node = upstream::devchain().blocks(1, 1000).run().await;
     let authority = Authority::new();
     let proxy = proxy::new()
@@ -129,7 +129,7 @@ async fn the_time_outs_of_a_connection_hold() {
         .tls(&authority.pair())
         .config(|config| {
             config.connections.stall_timeout = SHORT;
-            // Long enough not to be over between two calls.
+            // Long enough not to expire between two calls.
             config.connections.idle_timeout = SHORT * 6;
         })
         .run()
@@ -148,7 +148,7 @@ async fn the_time_outs_of_a_connection_hold() {
 }
 
 #[tokio::test]
-async fn it_ends_in_order() {
+async fn tls_connections_drain_in_order() {
     let node = upstream::devchain().run().await;
     let authority = Authority::new();
     let proxy = proxy::new()
@@ -162,7 +162,7 @@ async fn it_ends_in_order() {
     let mut waiting = authority.connect(address, &[]).await.unwrap();
     waiting.write(post(&client::call("eth_gasPrice"))).await;
     eventually("the call arrives", async || node.count("eth_gasPrice") == 1).await;
-    // Has asked for nothing yet, and must not be waited for.
+    // A handshake without a request, for which the drain must not wait.
     let mut shaking = Raw::connect(address).await;
     shaking.write(HELLO).await;
     let mut idle = authority.connect(address, &[]).await.unwrap();
@@ -171,7 +171,7 @@ async fn it_ends_in_order() {
     let begun = Instant::now();
     let stopping = tokio::spawn(proxy.app.stop());
     assert!(waiting.response().await.outcome().is_ok());
-    // Ended, not cut off: the end is said in TLS, too.
+    // Closed cleanly, with a TLS `close_notify`.
     let mut rest = Vec::new();
     assert!(matches!(tokio::io::AsyncReadExt::read_to_end(&mut idle.0, &mut rest).await, Ok(0)));
     stopping.await.unwrap();
@@ -179,17 +179,17 @@ async fn it_ends_in_order() {
     shaking.read_to_end().await;
 }
 
-// ## With whom it is not spoken
+// ## Handshakes that fail
 
 #[tokio::test]
-async fn a_handshake_that_does_not_end_is_given_up() {
+async fn unfinished_handshake_times_out() {
     let node = upstream::devchain().run().await;
     let authority = Authority::new();
     let proxy = proxy::new()
         .upstream(&node)
         .tls(&authority.pair())
         .config(|config| {
-            // Long enough for those who do not mean to be slow.
+            // Long enough for clients that are not slow on purpose.
             config.connections.first_byte_timeout = SHORT * 5;
             config.connections.head_timeout = SHORT * 5;
         })
@@ -204,7 +204,7 @@ async fn a_handshake_that_does_not_end_is_given_up() {
         client.write(HELLO).await;
         slow.push(client);
     }
-    // Nobody waits for them.
+    // Other clients do not wait for them.
     asks_twice(&mut authority.connect(proxy.address(), &[]).await.unwrap()).await;
 
     assert_eq!(silent.read_to_end().await, "");
@@ -222,21 +222,21 @@ async fn a_handshake_that_does_not_end_is_given_up() {
     assert!(proxy.metric(&proxy::closed("head")).await >= 51);
     assert_eq!(proxy.metric(&failed("unfinished")).await, 52);
 
-    // Nor does a handshake excuse a head that does not come.
+    // A finished handshake does not excuse a missing request head.
     let mut client = authority.connect(proxy.address(), &[]).await.unwrap();
     client.write("POST / HTTP/1.1\r\n").await;
     client.read_to_end().await;
 }
 
 #[tokio::test]
-async fn who_speaks_http_in_the_clear_is_told() {
+async fn plain_http_on_a_tls_port_gets_an_explanation() {
     let node = upstream::devchain().run().await;
     let authority = Authority::new();
     let proxy = proxy::new().upstream(&node).tls(&authority.pair()).run().await;
     let answer = client::http(&proxy).call("eth_chainId", json!([])).await;
     assert_eq!(answer.status, 400);
     assert!(answer.text().contains("https://"), "{}", answer.text());
-    // However much it says, and whatever comes of it.
+    // The same for a large request; HTTP/2 fails.
     let mut client = Raw::connect(proxy.address()).await;
     client.write(post(&"x".repeat(1 << 20))).await;
     assert_eq!(client.response().await.status, 400);
@@ -244,9 +244,9 @@ async fn who_speaks_http_in_the_clear_is_told() {
     client.read_to_end().await;
     let http2 = client::http2(&proxy).post().body("x").send();
     assert!(time::timeout(PATIENCE, http2).await.unwrap().is_err());
-    // Counted when it is over, which the client may learn first.
+    // The server counts the failure at the end, possibly after the client has its answer.
     eventually("all three are counted", async || proxy.metric(&failed("plain_http")).await == 3).await;
-    assert_eq!(node.count("eth_chainId"), 1, "asked at the start, and not for any of them");
+    assert_eq!(node.count("eth_chainId"), 1, "asked at the start only");
 }
 
 #[tokio::test]
@@ -274,7 +274,7 @@ async fn failures_are_counted_by_reason_and_not_logged() {
 // ## The files
 
 #[tokio::test]
-async fn a_bad_file_at_the_start_is_named_with_what_would_be_right() {
+async fn bad_tls_file_at_start_is_named_with_a_hint() {
     let node = upstream::devchain().run().await;
     let authority = Authority::new();
     let (pair, other) = (authority.pair(), authority.pair());
@@ -311,7 +311,7 @@ async fn shown(process: &Process, authority: &Authority) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn another_certificate_is_shown_after_a_signal_and_connections_go_on() {
+async fn renewed_certificate_is_used_after_sighup() {
     let node = upstream::devchain().run().await;
     let authority = Authority::new();
     let pair = authority.pair();
@@ -331,12 +331,12 @@ async fn another_certificate_is_shown_after_a_signal_and_connections_go_on() {
     asks_twice(&mut kept).await;
     assert_eq!(kept.certificate(), before);
     assert!(http2.ask("eth_gasPrice", json!([])).await.is_ok());
-    // Seven handshakes would be six connections more than were made.
+    // Four connections: the reload closed neither `kept` nor `http2`.
     assert_eq!(process.metric("holdfast_connections_accepted_total").await, 4);
 }
 
 #[tokio::test]
-async fn a_bad_certificate_at_a_signal_leaves_the_old_one() {
+async fn bad_certificate_at_sighup_keeps_the_old_one() {
     let node = upstream::devchain().run().await;
     let authority = Authority::new();
     let (pair, other) = (authority.pair(), authority.pair());
@@ -370,7 +370,7 @@ async fn a_bad_certificate_at_a_signal_leaves_the_old_one() {
 }
 
 #[tokio::test]
-async fn what_is_spoken_on_a_port_does_not_change_while_it_runs() {
+async fn tls_is_not_switched_on_while_running() {
     let node = upstream::devchain().run().await;
     let pair = Authority::new().pair();
     let path = file("holdfast.toml", "");

@@ -1,4 +1,4 @@
-//! Connections: one address does not take the places of others, and a refused client does not keep its own.
+//! Connection limits: one address cannot crowd out others, and a refused request closes its connection.
 
 use std::{
     collections::VecDeque,
@@ -30,15 +30,15 @@ use crate::support::{
 const HOSTILE: &str = "127.0.0.2";
 const VICTIM: &str = "127.0.0.3";
 
-/// Connects from this address of loopback.
+/// Connects from this loopback address.
 async fn connect_from(from: &str, to: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::new(from.parse::<IpAddr>().unwrap(), 0))?;
     socket.connect(to).await
 }
 
-/// One connection after the other, each with one request after the other, answered or refused. The last ones stay open on
-/// this side when they are displaced. Every second time the body is one that is not read.
+/// Opens one connection after the other and sends requests over each until the server closes it. Keeps the last
+/// four open on the client side. Every second connection sends bodies that the server does not read.
 async fn crowd(to: SocketAddr, requests: Arc<AtomicU64>) {
     let mut displaced = VecDeque::new();
     for unread in [false, true].into_iter().cycle() {
@@ -65,7 +65,7 @@ async fn crowd(to: SocketAddr, requests: Arc<AtomicU64>) {
 }
 
 #[tokio::test]
-async fn crowd_of_one_address_displaces_only_its_own() {
+async fn crowd_of_one_address_displaces_only_its_own_connections() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).config(|config| config.connections.max = 8).run().await;
     let mut lasting = Raw(connect_from(VICTIM, proxy.address()).await.unwrap());
@@ -103,11 +103,12 @@ async fn busy_connections_of_one_address_make_room_for_another() {
     assert_eq!(proxy.metric(&proxy::closed("displaced")).await, 1);
 }
 
-/// Asks for several large blocks over one connection after the other, and reads 1 KiB a second of the answers.
+/// Requests several large blocks over one connection after the other, and reads 1 KiB of the answers per
+/// second.
 async fn read_slowly(from: &str, to: SocketAddr, request: String, reading: Arc<AtomicU64>) {
     loop {
         let socket = TcpSocket::new_v4().unwrap();
-        // The system buffers next to nothing of an unread answer.
+        // With a small buffer, the kernel holds almost nothing of an unread answer.
         socket.set_recv_buffer_size(4096).unwrap();
         socket.bind(SocketAddr::new(from.parse::<IpAddr>().unwrap(), 0)).unwrap();
         if let Ok(mut stream) = socket.connect(to).await
@@ -129,7 +130,7 @@ async fn read_slowly(from: &str, to: SocketAddr, request: String, reading: Arc<A
 async fn slow_readers_of_two_addresses_do_not_shut_out_a_third() {
     raise_file_limit(8192);
     let node = upstream::devchain().blocks(1, 1000).run().await;
-    // As by default on a listener that is not on loopback.
+    // The default limits of a listener that is not on loopback.
     let proxy = proxy::new()
         .upstream(&node)
         .config(|config| {
@@ -143,7 +144,7 @@ async fn slow_readers_of_two_addresses_do_not_shut_out_a_third() {
         "jsonrpc": "2.0", "id": 1, "method": "eth_getBlockByHash",
         "params": [format!("{:#x}", node.head().hash), true],
     });
-    // More than the system buffers of what the peer does not read.
+    // The answer is larger than the kernel's socket buffers.
     let request = post(&json!(vec![call; 8]).to_string());
     let reading = Arc::new(AtomicU64::new(0));
     let mut slow = JoinSet::new();
@@ -164,14 +165,14 @@ async fn slow_readers_of_two_addresses_do_not_shut_out_a_third() {
 
 // ## Refused requests
 
-/// The request with this key.
+/// Returns a request with `key` in `x-api-key`.
 fn keyed(key: &str) -> String {
     let head = format!("POST / HTTP/1.1\r\nx-api-key: {key}\r\n");
     post(&client::call("eth_chainId")).replace("POST / HTTP/1.1\r\n", &head)
 }
 
 #[tokio::test]
-async fn connection_without_a_key_ends_with_its_refusal() {
+async fn connection_without_a_key_is_closed_after_the_refusal() {
     let node = upstream::devchain().run().await;
     let keys = proxy::new().upstream(&node).config(|config| config.http.keys = vec![key("wallet", KEY)]);
     let proxy = keys.clone().run().await;
@@ -196,7 +197,7 @@ async fn connection_without_a_key_ends_with_its_refusal() {
 }
 
 #[tokio::test]
-async fn connection_for_another_host_or_over_its_rate_ends() {
+async fn connection_for_another_host_or_over_its_rate_is_closed() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new()
         .upstream(&node)
@@ -246,10 +247,11 @@ async fn refused_stream_ends_its_connection_once_others_are_answered() {
     time::timeout(client::PATIENCE, ended).await.expect("the connection ends").unwrap().unwrap();
 }
 
-// ## By hand
+// ## Measurements, run by hand
 
-/// Answers in ten seconds to a client that sends ten requests a second, each over a connection of its own. The client has
-/// a thread of its own: it waits for the program and not for those beside it.
+/// Returns the number of answers within ten seconds to a client that sends ten requests a second, each over a
+/// new connection. The client runs on its own thread, so that it waits for the program and not for other tasks
+/// of the test.
 async fn answers(to: SocketAddr, request: &str) -> u32 {
     let request = request.to_owned();
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
@@ -275,7 +277,7 @@ async fn count_answers(to: SocketAddr, request: &str) -> u32 {
     answered
 }
 
-/// With 2,000 connections of another address beside it, without keys and with.
+/// Compares a client alone with a client beside 2,000 connections of another address, without and with keys.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[ignore = "a measurement for a release build; docs/performance.md has the command"]
 async fn victim_of_a_crowd_keeps_its_answers() {

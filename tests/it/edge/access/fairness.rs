@@ -15,11 +15,11 @@ use crate::support::{
     proxy, upstream,
 };
 
-/// More than a call of the modest client could wait for.
+/// Longer than any call of the modest client may take.
 const SLOW: Duration = Duration::from_secs(20);
 
 #[tokio::test(start_paused = true)]
-async fn a_client_with_huge_batches_of_misses_leaves_turns_to_others() {
+async fn huge_batches_of_misses_leave_slots_to_other_clients() {
     let chain = upstream::devchain().blocks(9, 2).chain();
     let mut config = Config::default();
     config.http.keys = vec![key("greedy", KEY), key("modest", OTHER)];
@@ -38,7 +38,7 @@ async fn a_client_with_huge_batches_of_misses_leaves_turns_to_others() {
         })
         .collect();
     time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(chain.most_at_once(), 128, "as many turns as one client has");
+    assert_eq!(chain.most_at_once(), 128, "the slots of one client");
     for number in 1..9 {
         let begun = Instant::now();
         let hash = format!("{:#x}", chain.hash_at(number).unwrap());
@@ -50,9 +50,9 @@ async fn a_client_with_huge_batches_of_misses_leaves_turns_to_others() {
     flood.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// Once by the block's hash, which begins fetches that others may join, and once forwarded, on its own.
+/// Tests shared fetches (blocks by hash) and forwarded calls.
 #[tokio::test(start_paused = true)]
-async fn a_client_that_hangs_up_and_comes_again_has_no_more_turns() {
+async fn reconnecting_client_gets_no_additional_slots() {
     for method in ["eth_getBlockByHash", BALANCE] {
         let chain = upstream::devchain().blocks(9, 2).chain();
         let mut config = Config::default();
@@ -88,7 +88,7 @@ async fn a_client_that_hangs_up_and_comes_again_has_no_more_turns() {
 }
 
 #[tokio::test]
-async fn a_client_with_huge_batches_of_hits_leaves_turns_to_others() {
+async fn huge_batches_of_hits_yield_to_other_clients() {
     let chain = upstream::devchain().blocks(9, 2).chain();
     let program = in_memory::program(&chain, &Config::default());
     let hash = json!([format!("{:#x}", chain.hash_at(3).unwrap()), true]);
@@ -96,7 +96,7 @@ async fn a_client_with_huge_batches_of_hits_leaves_turns_to_others() {
     let batch: Vec<_> = (0..1000)
         .map(|id| json!({ "jsonrpc": "2.0", "id": id, "method": "eth_getBlockByHash", "params": hash }))
         .collect();
-    // On one thread: what does not pause keeps it to the end.
+    // On a single thread, a batch that does not yield would run to its end first.
     let greedy = tokio::spawn({
         let program = program.clone();
         async move { program.send(json!(batch).to_string()).await }
@@ -107,9 +107,10 @@ async fn a_client_with_huge_batches_of_hits_leaves_turns_to_others() {
     assert_eq!(greedy.await.unwrap().0, 200);
 }
 
-/// A reverse proxy on the same machine: its clients are told apart though the listener is on loopback.
+/// Clients of a reverse proxy on the same machine count by forwarded address, although the listener is on
+/// loopback.
 #[tokio::test]
-async fn forwarded_address_has_half_of_the_requests() {
+async fn forwarded_address_gets_at_most_half_of_the_requests() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new()
         .upstream(&node)
@@ -136,9 +137,9 @@ async fn forwarded_address_has_half_of_the_requests() {
     }
 }
 
-/// Many clients share the address of a loopback listener, so its turns may all be taken.
+/// Many local clients share the loopback address, so that address may use all upstream slots.
 #[tokio::test]
-async fn slow_calls_of_a_shared_address_leave_the_head_to_its_other_clients() {
+async fn slow_calls_of_one_address_do_not_delay_the_head() {
     let node = upstream::devchain().blocks(9, 2).run().await;
     let proxy = proxy::new().upstream(&node).config(|config| config.upstream.max_in_flight = 4).run().await;
     let client = client::http(&proxy);
@@ -163,7 +164,7 @@ async fn slow_calls_of_a_shared_address_leave_the_head_to_its_other_clients() {
 }
 
 #[tokio::test]
-async fn one_address_does_not_take_all_the_places() {
+async fn one_address_cannot_take_all_request_slots() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new()
         .upstream(&node)

@@ -1,4 +1,4 @@
-//! Hosts and origins: which pages are served, and which can read what they are told.
+//! Hosts and origins: host names that the listeners serve, and web pages that may read answers.
 
 use reqwest::Method;
 
@@ -9,7 +9,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn on_loopback_only_names_of_loopback_are_served() {
+async fn loopback_listener_refuses_other_host_names() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new()
         .upstream(&node)
@@ -42,7 +42,7 @@ async fn on_loopback_only_names_of_loopback_are_served() {
         }
     }
     assert_eq!(proxy.metric(&refused("host")).await, 5);
-    // The target of a request counts too, and so does every host it names.
+    // The host in the request target counts too, and so does every repeated `host` header.
     for head in [
         "POST http://rebound.example.org/ HTTP/1.1\r\nhost: localhost",
         "POST / HTTP/1.1\r\nhost: localhost\r\nhost: rebound.example.org",
@@ -89,7 +89,7 @@ async fn http_2_names_its_host_in_the_authority() {
 }
 
 #[tokio::test]
-async fn elsewhere_hosts_are_asked_for_only_if_some_are_listed() {
+async fn public_listener_checks_hosts_only_if_some_are_listed() {
     let node = upstream::devchain().run().await;
     for (listed, served) in [(vec![], true), (vec!["rpc.example.org".parse().unwrap()], false)] {
         let proxy = proxy::new()
@@ -108,7 +108,7 @@ async fn elsewhere_hosts_are_asked_for_only_if_some_are_listed() {
 }
 
 #[tokio::test]
-async fn a_key_does_not_open_the_door_to_other_pages() {
+async fn key_does_not_admit_other_origins() {
     let node = upstream::devchain().run().await;
     let page = "https://page.example.org";
     let proxy = proxy::new()
@@ -130,7 +130,7 @@ async fn a_key_does_not_open_the_door_to_other_pages() {
 }
 
 #[tokio::test]
-async fn any_host_for_clients_is_not_any_host_for_operators() {
+async fn wildcard_host_does_not_open_the_admin_listener() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new()
         .upstream(&node)

@@ -1,4 +1,4 @@
-//! Keys: where they come, what they open, and who never sees them.
+//! Keys: where clients put them, which methods they allow, and that the program never logs or echoes them.
 
 use holdfast::http::{KeyConfig, KeyHash};
 use reqwest::{Method, RequestBuilder, StatusCode};
@@ -14,7 +14,7 @@ use crate::support::{
 
 const WRONG: &str = "hf_WRONG5d41402abc4b2a76b9719d911017c5925d41402abc4b2a76b9719d9110";
 
-/// A call in each of the places that a key can be in.
+/// Returns one call for each place that a key can be in.
 fn with_key(client: &Client, proxy: &Proxy, key: &str) -> [RequestBuilder; 3] {
     let in_path = client::at(&format!("{}/k/{key}", proxy.url()));
     [
@@ -25,7 +25,7 @@ fn with_key(client: &Client, proxy: &Proxy, key: &str) -> [RequestBuilder; 3] {
 }
 
 #[tokio::test]
-async fn a_key_is_taken_in_each_of_its_places() {
+async fn key_is_accepted_in_each_of_its_places() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new()
         .upstream(&node)
@@ -37,14 +37,14 @@ async fn a_key_is_taken_in_each_of_its_places() {
             let answer = Response::of(request).await;
             assert_eq!((answer.status, answer.outcome().is_ok()), (StatusCode::OK, true));
         }
-        // A gateway may want one of the places for itself.
+        // A gateway in front may use `authorization` for itself.
         let both = chain_id(client.post()).header("authorization", "Bearer gateway").header("x-api-key", KEY);
         assert_eq!(status(both).await, 200);
     }
 }
 
 #[tokio::test]
-async fn a_key_fits_its_whole_hash_or_not_at_all() {
+async fn key_must_match_the_whole_hash() {
     let hash = KeyHash::of(KEY.as_bytes()).to_string();
     let nearly = |at: usize| {
         let digit = if &hash[at..=at] == "0" { "1" } else { "0" };
@@ -63,7 +63,7 @@ async fn a_key_fits_its_whole_hash_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn without_a_key_nobody_comes_in_and_the_key_is_not_echoed() {
+async fn request_without_a_valid_key_is_refused_without_echo() {
     let node = upstream::devchain().run().await;
     let proxy =
         proxy::new().upstream(&node).config(|config| config.http.keys = vec![key("wallet", KEY)]).run().await;
@@ -89,7 +89,7 @@ async fn without_a_key_nobody_comes_in_and_the_key_is_not_echoed() {
     assert_eq!(proxy.metric(&refused("bad_key")).await, 6);
     assert_eq!(node.calls_total(), 0);
 
-    // A page can read that, and ask whether it may send a key.
+    // A web page can read the refusal, and its preflight allows it to send a key.
     let answer = Response::of(chain_id(client.post()).header("origin", "https://page.example.org")).await;
     assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
     let preflight = client.request(Method::OPTIONS).header("origin", "https://page.example.org");
@@ -102,7 +102,7 @@ async fn without_a_key_nobody_comes_in_and_the_key_is_not_echoed() {
 }
 
 #[tokio::test]
-async fn a_key_may_call_what_its_policy_allows() {
+async fn key_may_call_the_methods_of_its_policy() {
     let node = upstream::devchain().run().await;
     let narrow = KeyConfig {
         allow: Some(vec!["eth_*".to_owned(), "debug_*".to_owned()]),
@@ -123,7 +123,7 @@ async fn a_key_may_call_what_its_policy_allows() {
         ("eth_chainId", None, None),
         ("eth_gasPrice", Some(-32601), None),
         ("net_version", Some(-32601), None),
-        // Not served at all: no key gets more than everybody.
+        // Not served at all: a key cannot allow more than the global policy.
         ("debug_traceTransaction", Some(-32601), Some(-32601)),
     ] {
         assert_eq!((ask(KEY, method).await, ask(OTHER, method).await), (narrow, wide), "{method}");
@@ -177,7 +177,7 @@ async fn no_key_is_logged_at_any_level() {
 }
 
 #[tokio::test]
-async fn a_new_key_works_as_it_is_printed() {
+async fn new_key_works_as_printed() {
     let node = upstream::devchain().run().await;
     let made = output(holdfast(&["key", "new", "--name", "wallet"])).await;
     assert!(made.status.success(), "{}", text(&made.stderr));
@@ -185,7 +185,7 @@ async fn a_new_key_works_as_it_is_printed() {
     let key = words.split_whitespace().find(|word| word.starts_with("hf_")).unwrap();
     assert!(lines.contains("name = \"wallet\"") && !lines.contains("hf_"), "{lines}");
 
-    // Added at the end of a file, one after another.
+    // Printed entries can be appended to a file one after another.
     let unnamed = output(holdfast(&["key", "new"])).await;
     let (more, words) = (text(&unnamed.stdout), text(&unnamed.stderr));
     let other = words.split_whitespace().find(|word| word.starts_with("hf_")).unwrap();

@@ -1,4 +1,4 @@
-//! Rates: by key or by address, per call, and who a client is behind a proxy.
+//! Rate limits: per key or address and per call, with and without a reverse proxy in front.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::support::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn a_client_may_call_as_often_as_its_rate_says() {
+async fn client_is_limited_to_its_rate() {
     let chain = upstream::devchain().chain();
     let mut config = in_memory::consistent();
     config.http.rate = "2/s".parse().ok();
@@ -35,7 +35,7 @@ async fn a_client_may_call_as_often_as_its_rate_says() {
     assert_eq!(limited.2["error"]["code"], -32005);
     assert_eq!(limited.2["id"], 1);
     assert_eq!(limited.2["error"]["message"], "too many calls; come back in 500 ms");
-    // Nobody pays for another.
+    // Another client's limit is separate.
     assert_eq!(two.call("eth_chainId", json!([])).await.0, 200);
 
     time::advance(Duration::from_millis(499)).await;
@@ -50,7 +50,7 @@ async fn a_client_may_call_as_often_as_its_rate_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_costs_as_many_as_it_has_calls_and_only_what_is_over_is_refused() {
+async fn batch_is_charged_per_call_and_only_the_excess_is_refused() {
     let chain = upstream::devchain().chain();
     let mut config = in_memory::consistent();
     config.http.keys = vec![KeyConfig { rate: "100/m".parse().ok(), ..key("one", KEY) }];
@@ -61,7 +61,7 @@ async fn a_batch_costs_as_many_as_it_has_calls_and_only_what_is_over_is_refused(
     assert_eq!((status, headers.contains_key("retry-after")), (200, false));
     assert!(answers.as_array().unwrap().iter().all(|answer| answer["result"].is_string()), "{answers}");
 
-    // Forty are left. Refused ones, from memory, forwarded: a call is a call, and what is none costs one too.
+    // Forty calls are left. Refused calls, hits, forwarded calls and malformed entries cost one each.
     let mut calls: Vec<_> = ["eth_chainId", "net_version", "eth_gasPrice", "debug_evil"].repeat(15);
     calls.truncate(49);
     let mut body: Value = serde_json::from_str(&batch(&calls)).unwrap();
@@ -77,7 +77,7 @@ async fn a_batch_costs_as_many_as_it_has_calls_and_only_what_is_over_is_refused(
     assert!(answers[1]["result"].is_string() && answers[4]["error"]["code"] == -32601);
     assert!(answers[1..].iter().zip(0..).all(|(answer, id)| answer["id"] == id));
 
-    // What a notification would write is not written either.
+    // A notification over the limit does not reach the node either.
     let raw = hex::encode_prefixed(chain.generate(1).remove(0).encoded_2718());
     let write = json!({ "jsonrpc": "2.0", "method": "eth_sendRawTransaction", "params": [raw] }).to_string();
     assert_eq!(program.send(write.clone()).await.0, 204);
@@ -88,7 +88,7 @@ async fn a_batch_costs_as_many_as_it_has_calls_and_only_what_is_over_is_refused(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_call_is_not_free() {
+async fn malformed_entries_and_notifications_cost_a_call() {
     let read = json!({ "jsonrpc": "2.0", "method": "eth_chainId", "params": [] });
     let bad_notification = json!({ "jsonrpc": "2.0", "method": "eth_chainId", "params": {} });
     let nobody_waits = json!([read, bad_notification, read, bad_notification, read]).to_string();
@@ -111,7 +111,7 @@ async fn what_is_no_call_is_not_free() {
         let left = answers.iter().filter(|(status, _)| *status == 200).count();
         assert_eq!(left, 10 - costs, "{body}");
 
-        // And once nothing is left, it says so.
+        // With no calls left, the same body is refused.
         let (status, answer) = program.send(body.to_owned()).await;
         let answer = String::from_utf8(answer.to_vec()).unwrap();
         match status {
@@ -123,7 +123,7 @@ async fn what_is_no_call_is_not_free() {
 }
 
 #[tokio::test]
-async fn those_without_a_key_are_limited_by_address_and_nobody_else_is() {
+async fn requests_without_a_key_are_limited_by_address() {
     let node = upstream::devchain().run().await;
     let proxy =
         proxy::new().upstream(&node).config(|config| config.http.keys = vec![key("one", KEY)]).run().await;
@@ -140,7 +140,7 @@ async fn those_without_a_key_are_limited_by_address_and_nobody_else_is() {
     assert_eq!(last.header("retry-after"), Some("1"));
     assert!(last.message().contains("without a valid key"), "{}", last.message());
     assert!(proxy.metric(&refused("too_many_unauthenticated")).await > 0);
-    // Neighbours at the same address that have a key are not shut out, nor strangers elsewhere.
+    // A client with a key at the same address is still served, and other addresses have their own limit.
     assert_eq!(status(chain_id(client.post()).header("x-api-key", KEY)).await, 200);
     let elsewhere = client::from("127.0.0.9".parse().unwrap(), &proxy.url());
     assert_eq!(status(chain_id(elsewhere.post())).await, 401);
@@ -159,10 +159,10 @@ async fn without_keys_clients_are_told_apart_by_address() {
     assert_eq!(statuses, [200, 200, 200, 429, 429]);
     let wait: u64 = answers[3].header("retry-after").unwrap().parse().unwrap();
     assert!((1100..=1200).contains(&wait), "{wait}");
-    // The header is anybody's to write, so it makes nobody somebody else.
+    // Clients can write this header themselves, so it does not make them another client.
     let forwarded = chain_id(client.post()).header("x-forwarded-for", "1.2.3.4");
     assert_eq!(status(forwarded).await, 429);
-    // Another connection is the same client; another address is another.
+    // The same address over another connection is the same client; another address is not.
     assert_eq!(process.client().call("eth_chainId", json!([])).await.status, 429);
     let other = client::from("127.0.0.9".parse().unwrap(), &format!("http://{}", process.address()));
     assert_eq!(other.call("eth_chainId", json!([])).await.status, 200);
@@ -175,7 +175,7 @@ async fn without_keys_clients_are_told_apart_by_address() {
 }
 
 #[tokio::test]
-async fn a_real_clock_gives_back_what_was_taken() {
+async fn rate_recovers_in_real_time() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new()
         .upstream(&node)
@@ -191,7 +191,7 @@ async fn a_real_clock_gives_back_what_was_taken() {
 }
 
 #[tokio::test]
-async fn a_trusted_proxy_says_who_its_clients_are() {
+async fn trusted_proxy_identifies_its_clients() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new()
         .upstream(&node)
@@ -207,16 +207,16 @@ async fn a_trusted_proxy_says_who_its_clients_are() {
     };
     assert_eq!((from("1.1.1.1").await, from("1.1.1.1").await), (200, 429));
     assert_eq!(from("2.2.2.2").await, 200);
-    // What the client wrote itself stands to the left, and counts for nothing.
+    // Addresses further left are the client's own claim and do not count.
     assert_eq!(from("9.9.9.9, 1.1.1.1").await, 429);
     assert_eq!(from("8.8.8.8, 2.2.2.2, 10.1.2.3").await, 429);
     assert_eq!(from("[2001:db8::1]:1234").await, 200);
     assert_eq!(from("2001:db8::2").await, 429);
     assert_eq!(from("2001:db8:0:1::1").await, 200);
-    // Without the header the proxy itself is the client.
+    // Without the header, the proxy itself is the client.
     assert_eq!(status(chain_id(client.post())).await, 200);
     assert_eq!(status(chain_id(client.post())).await, 429);
-    // Another peer is not believed.
+    // The header of an untrusted peer is ignored.
     let other = client::from("127.0.0.9".parse().unwrap(), &proxy.url());
     let from_other = |forwarded: &str| chain_id(other.post()).header("x-forwarded-for", forwarded);
     assert_eq!(status(from_other("3.3.3.3")).await, 200);

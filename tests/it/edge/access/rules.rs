@@ -14,7 +14,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn the_rules_can_be_replaced_under_a_connection() {
+async fn rules_can_be_replaced_under_an_open_connection() {
     let node = upstream::devchain().run().await;
     let mut config = Config::default();
     config.http.rate = "2/h".parse().ok();
@@ -26,11 +26,11 @@ async fn the_rules_can_be_replaced_under_a_connection() {
     let mut connection = Raw::connect(proxy.address()).await;
     assert_eq!(connection.call("eth_chainId").await.status, 200);
 
-    // The same rate: what was used is used.
+    // The same rate: calls already spent stay spent.
     replace(&config);
     assert_eq!(connection.call("eth_chainId").await.status, 200);
     assert_eq!(connection.call("eth_chainId").await.status, 429);
-    // Another rate, a key, another policy. A refusal ends a connection.
+    // A new rate, policy and key apply at once. A refusal closes the connection.
     let mut connection = Raw::connect(proxy.address()).await;
     config.http.rate = "100/s".parse().ok();
     replace(&config);
@@ -54,7 +54,7 @@ async fn the_rules_can_be_replaced_under_a_connection() {
 }
 
 #[tokio::test]
-async fn bad_rules_are_refused_with_the_key_and_what_would_be_right() {
+async fn bad_rules_are_refused_with_their_key_and_a_hint() {
     for (toml, expected) in [
         ("[http]\nrate = '0/s'", "http.rate: \"0/s\" is not a rate"),
         ("[http]\ntrusted_proxies = ['10.0.0.0/40']", "http.trusted_proxies.0: \"10.0.0.0/40\" is neither"),

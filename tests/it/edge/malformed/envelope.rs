@@ -1,6 +1,6 @@
-//! Bodies that are JSON and not what JSON-RPC calls a request, and methods that are not served.
+//! Bodies that are JSON but no JSON-RPC request, and methods that are not served.
 //!
-//! The id comes back, byte for byte, wherever it can be made out.
+//! The id comes back byte for byte wherever the parser can find it.
 
 use super::{Back, Case, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND};
 
@@ -31,7 +31,7 @@ fn lines() -> Vec<(&'static str, String, i64, &'static str, &'static str)> {
     let deep = 1_000_000;
     let (opened, closed) = ("[".repeat(deep), "]".repeat(deep));
     let objects = format!("{}1{}", r#"{"":"#.repeat(deep / 2), "}".repeat(deep / 2));
-    // What follows an envelope that is good as far as it goes.
+    // Adds members to an otherwise valid envelope.
     let with = |rest: &str| format!(r#"{{"jsonrpc":"2.0",{rest}}}"#);
     let call = |method: &str| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":[]}}"#);
     vec![
@@ -84,7 +84,7 @@ fn lines() -> Vec<(&'static str, String, i64, &'static str, &'static str)> {
         ("the last params count",      with(r#""id":1,"method":"eth_chainId","params":[],"params":{}"#), INVALID_PARAMS, "1", NO_ARRAY),
         ("a million arrays as a param", with(&format!(r#""id":1,"method":"eth_getTransactionByHash","params":[{opened}{closed}]"#)), INVALID_PARAMS, "1", "parameter 1 (tx_hash)"),
         ("a million params",           with(&format!(r#""id":1,"method":"eth_getTransactionByHash","params":[{}0]"#, "0,".repeat(deep))), INVALID_PARAMS, "1", "parameter 1 (tx_hash)"),
-        // Ids come back as they came, whatever else is wrong.
+        // Ids come back unchanged, regardless of other faults.
         ("an id of null",              with(r#""id":null"#),                                   INVALID_REQUEST, "null", NO_METHOD),
         ("an id of 0",                 with(r#""id":0"#),                                      INVALID_REQUEST, "0",    NO_METHOD),
         ("an id of -0",                with(r#""id":-0"#),                                     INVALID_REQUEST, "-0",   NO_METHOD),
@@ -116,7 +116,7 @@ fn lines() -> Vec<(&'static str, String, i64, &'static str, &'static str)> {
         ("half a surrogate as name",   call(r"\ud800"),                                        METHOD_NOT_FOUND, "1",   NOT_SERVED),
         ("a name of a million letters", call(&"x".repeat(deep)),                               METHOD_NOT_FOUND, "1",   "x… is not served here"),
         ("a long name of wide letters", call(&"é".repeat(deep)),                               METHOD_NOT_FOUND, "1",   "é… is not served here"),
-        // As a whole.
+        // Batches as a whole.
         ("an empty batch",             "[]".into(),                                            INVALID_REQUEST, "null", "the batch is empty"),
         ("an empty batch with space",  " [ \n ] ".into(),                                      INVALID_REQUEST, "null", "the batch is empty"),
         ("one call too many",          format!("[{}]", [call("eth_chainId").as_str(); 1001].join(",")), INVALID_REQUEST, "null", "more than 1000 entries"),
@@ -124,10 +124,10 @@ fn lines() -> Vec<(&'static str, String, i64, &'static str, &'static str)> {
     ]
 }
 
-/// Of each reply the code of its error and the text of its id.
+/// Error code and raw id of each reply.
 type Replies = Vec<(Option<i64>, &'static str)>;
 
-/// One bad entry spoils only itself; a notification leaves no trace.
+/// A bad entry does not affect the others; a notification gets no reply.
 #[rustfmt::skip]
 fn batches() -> Vec<(&'static str, String, Replies)> {
     const JUNK: (Option<i64>, &str) = (Some(INVALID_REQUEST), "null");
@@ -153,7 +153,7 @@ fn batches() -> Vec<(&'static str, String, Replies)> {
     ]
 }
 
-/// Wrong, but nobody waits to hear it.
+/// Malformed notifications, which get no reply.
 const NOTIFICATIONS: &[(&str, &str)] = &[
     ("a note with named params", r#"{"jsonrpc":"2.0","method":"eth_chainId","params":{}}"#),
     ("a note with a bad param", r#"{"jsonrpc":"2.0","method":"eth_getTransactionReceipt","params":[1]}"#),

@@ -1,7 +1,7 @@
-//! The six operations with parameters that no node would take: `-32602`, with a message that names
-//! the parameter and what was wrong with it.
+//! The six operations with parameters that no node would take: `-32602`, with a message that names the
+//! parameter and its fault.
 //!
-//! Every operation meets every way in which each of its parameters can be wrong.
+//! Each parameter of each operation is tested with every fault.
 
 use super::{Case, INVALID_PARAMS};
 
@@ -14,22 +14,22 @@ const OPERATIONS: [(&str, &[Param]); 6] = [
     ("eth_getTransactionReceipt", &[Param::TxHash]),
 ];
 
-/// Where 64 hex digits stand in a table: `#` keeps the lines short.
+/// Replaces `#` in the tables, which keeps their lines short.
 const DIGITS: &str = "abcdef0123456789ABCDEF0123456789abcdef0123456789abcdef0123456789";
 
-/// What an operation may take.
+/// A parameter of an operation.
 #[derive(Clone, Copy)]
 enum Param {
     BlockHash,
     TxHash,
     Number,
-    /// The same, under the name that the interface has for it there.
+    /// The same as `Number`, under the name that the interface uses in that method.
     Tag,
     Full,
     Index,
 }
 
-/// A parameter as it is written, and what is said about it.
+/// A parameter as written, and the expected message.
 type Bad = (&'static str, &'static str);
 
 pub(super) fn cases() -> Vec<Case> {
@@ -58,7 +58,7 @@ fn cases_of(method: &str, params: &[Param]) -> Vec<Case> {
         let says = format!("expected {} parameters, got {}", good.len(), good.len() + 1);
         cases.push(case(&[good.as_slice(), &[extra]].concat(), says));
     }
-    // The first fault is the one that is named.
+    // The message names the first fault.
     cases.push(case(&["null"; 9], format!("parameter 1 ({})", params[0].name())));
     let swapped: Vec<_> = good.iter().rev().copied().collect();
     if swapped.len() > 1 {
@@ -147,7 +147,7 @@ const HASHES: &[Bad] = &[
 ];
 
 const NUMBERS: &[Bad] = &[
-    // Quantities that are none.
+    // Invalid quantities.
     (r#""0x""#, "a quantity has at least one hex digit"),
     (r#""0x00""#, "a quantity has no leading zeros"),
     (r#""0x01""#, "a quantity has no leading zeros"),
@@ -205,7 +205,7 @@ const FLAGS: &[Bad] = &[
 ];
 
 const INDEXES: &[Bad] = &[
-    // Numbers that are no positions.
+    // Numbers that are no index.
     ("-1", "expected an integer such as 3"),
     ("-0", "expected an integer such as 3"),
     ("1.0", "expected an integer such as 3"),

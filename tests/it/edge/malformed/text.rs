@@ -1,4 +1,4 @@
-//! Bodies that are not JSON: `-32700`, and the id is `null`, since none can be made out.
+//! Bodies that are not JSON: `-32700`, and the id is `null`, since the parser finds none.
 
 use super::{Case, PARSE};
 
@@ -7,7 +7,7 @@ const GOOD: &str = r#"{"jsonrpc":"2.0","id":"\u0061","method":"eth_getBlockByNum
 pub(super) fn cases() -> Vec<Case> {
     let mut cases: Vec<_> =
         lines().into_iter().map(|(name, body, says)| Case::error(name, body, PARSE, "null", says)).collect();
-    // At every byte: inside names, strings, escapes, numbers, words and between brackets.
+    // Cuts at every byte: inside names, strings, escapes, numbers, words and between brackets.
     cases.extend((0..GOOD.len()).map(|end| {
         Case::error(format!("cut off after {end} bytes"), GOOD[..end].to_owned(), PARSE, "null", "not JSON")
     }));
@@ -76,7 +76,7 @@ fn lines() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ("no digits in an escape",       bytes(r#"{"id":"\uzzzz"}"#),                 r"\u and four hex digits at byte 7"),
         ("a long escape",                bytes(r#"{"id":"\u{61}"}"#),                 r"\u and four hex digits at byte 7"),
         ("a backslash at the end",       bytes(r#"{"id":"\"#),                        r"an escape such as \n at byte 8"),
-        // Brackets and what stands between them.
+        // Brackets, commas and colons.
         ("a comma before the end",       bytes(r#"{"id":1,}"#),                       "a member's name in quotes at byte 8"),
         ("a comma to begin with",        bytes(r#"{,"id":1}"#),                       "a member's name in quotes at byte 1"),
         ("a comma in an array's end",    bytes(r#"{"params":[1,]}"#),                 "expected a value at byte 13"),
@@ -96,7 +96,7 @@ fn lines() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ("two batches",                  bytes("[{}] [{}]"),                          "expected the end at byte 5"),
         ("a NUL at the end",             bytes("{}\0"),                               "expected the end at byte 2"),
         ("a word after a number",        bytes("1 x"),                                "expected the end at byte 2"),
-        // Depth costs no stack.
+        // Nesting does not use the stack.
         ("a million arrays, not closed",  "[".repeat(deep).into_bytes(),              "at byte 1000000"),
         ("a million objects, not closed", r#"{"":"#.repeat(deep).into_bytes(),        "at byte 4000000"),
         ("a million arrays, one closed too often", ["[".repeat(deep), "]".repeat(deep + 1)].concat().into_bytes(), "expected the end at byte 2000000"),

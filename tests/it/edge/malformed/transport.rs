@@ -1,6 +1,6 @@
-//! Requests that hold no packet: refused by a status, with a JSON-RPC body where a client expects one.
+//! HTTP requests without a JSON-RPC packet: refused by a status, with a JSON-RPC body where clients expect it.
 //!
-//! What is odd and still good stands here too.
+//! The tables also hold odd but valid requests.
 
 use std::time::Duration;
 
@@ -18,18 +18,18 @@ pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(1);
 /// A good call.
 pub(super) const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
 
-/// What comes back for a request.
+/// The expected response to a request.
 pub(super) struct Back {
     pub(super) status: u16,
     body: Body,
 }
 
 enum Body {
-    /// An error of this code, whose id is `null` and whose message holds these words.
+    /// An error with this code and id `null`, whose message contains these words.
     Error(i64, &'static str),
     /// The answer to [`CALL`].
     Result,
-    /// No JSON at all, but text that holds these words.
+    /// Text without JSON that contains these words.
     Text(&'static str),
 }
 
@@ -43,7 +43,7 @@ const fn text(status: u16, says: &'static str) -> Back {
 
 const FINE: Back = Back { status: 200, body: Body::Result };
 
-/// What a client library can send.
+/// Requests that an HTTP client library can send.
 #[rustfmt::skip]
 pub(super) fn requests(client: &Client) -> Vec<(&'static str, RequestBuilder, Back)> {
     const POST: &str = "send JSON-RPC calls with POST";
@@ -89,7 +89,7 @@ pub(super) fn requests(client: &Client) -> Vec<(&'static str, RequestBuilder, Ba
         ("a body packed as itself",     client.post().header("content-type", "application/json").header("content-encoding", "identity").body(CALL), FINE),
         ("a type that is no text",      client.post().header("content-type", b"application/json\xff".as_slice()).body(CALL), refused(415, TYPE)),
         ("neither body nor type",       client.post(),                                         refused(415, TYPE)),
-        // Odd, and fine.
+        // Odd but valid.
         ("a body of just the limit",    typed("application/json").body(format!("{CALL:2048}")), FINE),
         ("a charset",                   typed("application/json; charset=utf-8"),              FINE),
         ("a charset and odd case",      typed("Application/JSON ;Charset=\"UTF-8\""),          FINE),
@@ -100,7 +100,7 @@ pub(super) fn requests(client: &Client) -> Vec<(&'static str, RequestBuilder, Ba
     ]
 }
 
-/// What takes a hand on the wire.
+/// Requests that no library would send, as raw bytes.
 #[rustfmt::skip]
 pub(super) fn bytes() -> Vec<(&'static str, Bytes, Back)> {
     const LARGE: &str = "the body is larger than 2048 bytes";
@@ -113,7 +113,7 @@ pub(super) fn bytes() -> Vec<(&'static str, Bytes, Back)> {
     let length = CALL.len();
     let chunked = "transfer-encoding: chunked\r\n";
     vec![
-        // Bodies. What is announced to be too large is refused before it comes.
+        // Bodies. A body announced as too large is refused before it arrives.
         ("announced too large",          post("content-length: 2049\r\n", ""),                        refused(413, LARGE)),
         ("announced far too large",      post("content-length: 1099511627776\r\n", ""),               refused(413, LARGE)),
         ("announced, asking to go on",   post("expect: 100-continue\r\ncontent-length: 2049\r\n", ""), refused(413, LARGE)),
@@ -136,7 +136,7 @@ pub(super) fn bytes() -> Vec<(&'static str, Bytes, Back)> {
         ("JSON without HTTP",            format!("{CALL}\r\n\r\n").into(),                            text(400, "")),
         ("TLS",                          b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n".as_slice().into(), text(400, "")),
         ("a version unheard of",         "POST / HTTP/7.0\r\nhost: localhost\r\n\r\n".into(),                 text(400, "")),
-        // Odd, and fine.
+        // Odd but valid.
         ("a body in chunks",             post(chunked, &format!("{call}0\r\n\r\n")),                  FINE),
         ("a line break after the body",  post(&format!("content-length: {length}\r\n"), &format!("{CALL}\r\n")), FINE),
         ("a path and a query",           Bytes::from(format!("POST /v3/key?x=y HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{CALL}")), FINE),
