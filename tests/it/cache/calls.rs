@@ -1,6 +1,6 @@
-//! What the upstream is asked, counted: a fact is fetched once, and waiting costs next to nothing.
+//! Counts upstream calls: the proxy fetches each entity once, and waiting costs almost nothing.
 //!
-//! Upkeep is counted apart: who the upstream is, heads, what is final, and the gaps between heads.
+//! Upkeep is counted separately: chain identity, heads, finality, and gaps between heads.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ use crate::support::{
     upstream,
 };
 
-/// How long a call of a client takes to come after the one before it.
+/// Time between two calls of a client.
 const PACE: Duration = Duration::from_millis(20);
 
-/// How often somebody who waits asks.
+/// Poll interval of a waiting client.
 const POLL: Duration = Duration::from_millis(100);
 
 const STALENESS: Duration = Duration::from_secs(1);
@@ -31,13 +31,13 @@ const STALENESS: Duration = Duration::from_secs(1);
 fn is_upkeep(call: &RecordedCall) -> bool {
     match call.method.as_str() {
         "eth_chainId" | "net_version" => true,
-        // Clients get blocks cut out of whole ones; only upkeep asks for with_hashes ones.
+        // Answers to clients are cut out of whole blocks; only upkeep asks for blocks with hashes.
         "eth_getBlockByNumber" => call.params.ends_with("false]"),
         _ => false,
     }
 }
 
-/// What was asked on behalf of clients since the record was cleared, and how much upkeep there was.
+/// Returns the calls on behalf of clients since the record was cleared, and the number of upkeep calls.
 fn counted(chain: &DevChain) -> (Vec<RecordedCall>, usize) {
     let (upkeep, content): (Vec<_>, Vec<_>) = chain.calls().into_iter().partition(is_upkeep);
     (content, upkeep.len())
@@ -51,26 +51,26 @@ fn transactions(chain: &DevChain, number: u64) -> Vec<String> {
     chain.transactions_of(chain.hash_at(number).unwrap()).into_iter().map(hex).collect()
 }
 
-/// The answer is the node's own.
+/// Asserts that the program's answer equals the node's.
 async fn asks(program: &InMemory, chain: &DevChain, method: &str, params: Value) {
     let truth: Value = serde_json::from_slice(&chain.answer(method, &params).unwrap()).unwrap();
     assert_eq!(program.ask(method, params.clone()).await, truth, "{method} {params}");
 }
 
-/// A chain whose blocks 1 to 20 are full and final, and those of 21 to 40 full and not.
+/// A chain of full blocks: 1 to 20 are final, 21 to 40 are not.
 fn tall_chain() -> DevChain {
     let chain = upstream::devchain().blocks(40, 200).chain();
     chain.set_finalized(20);
     chain
 }
 
-/// Two ways over a tall chain: from the head down each block is linked by the one before it.
+/// Two walks over a tall chain. From the head down, each block is linked by its child.
 fn walks() -> [(&'static str, Vec<u64>); 2] {
     [("final", (1..=20).collect()), ("linked", (21..=40).rev().collect())]
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_walk_over_blocks_and_their_receipts_costs_three_calls_a_block() {
+async fn walk_with_single_receipts_costs_three_calls_a_block() {
     let chain = tall_chain();
     let program = in_memory::program(&chain, &Config::default());
     for (name, numbers) in walks() {
@@ -92,7 +92,7 @@ async fn a_walk_over_blocks_and_their_receipts_costs_three_calls_a_block() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_walk_in_batches_costs_two_calls_a_block() {
+async fn walk_with_batched_receipts_costs_two_calls_a_block() {
     let chain = tall_chain();
     let program = in_memory::program(&chain, &Config::default());
     for (name, numbers) in walks() {
@@ -117,16 +117,16 @@ async fn a_walk_in_batches_costs_two_calls_a_block() {
     }
 }
 
-/// Everything that can be cut out of a block, in several orders.
+/// Asks for every part of a block, in several orders.
 #[tokio::test(start_paused = true)]
-async fn a_block_answers_every_question_about_it_for_one_call() {
+async fn one_call_answers_every_query_about_a_block() {
     let chain = upstream::devchain().blocks(40, 50).chain();
     let last = chain.head().number;
     for number in [5, last - 1, last] {
         for first in 0..4 {
             let program = in_memory::program(&chain, &Config::default());
             program.ask("eth_blockNumber", json!([])).await;
-            // Linked, if it is not final: the head is known to stand on it.
+            // A block that is not final is linked to the known head.
             chain.clear_calls();
             let hash = hex(chain.hash_at(number).unwrap());
             let mut forms = vec![
@@ -136,7 +136,7 @@ async fn a_block_answers_every_question_about_it_for_one_call() {
                 ("eth_getBlockByHash", json!([hash, false])),
             ];
             forms.rotate_left(first);
-            // By hash alone nobody says yet that it is canonical; by number somebody must.
+            // A block fetched by hash is not known to be canonical, so the query by number would cost another call.
             if number == 5 && first >= 2 {
                 continue;
             }
@@ -179,9 +179,9 @@ async fn transactions_of_an_unknown_block_by_hash_cost_three_calls() {
     }
 }
 
-/// Nobody has asked for anything by number yet: a client that only knows hashes is served as well.
+/// No call by number comes before.
 #[tokio::test(start_paused = true)]
-async fn a_client_that_only_knows_hashes_costs_no_more() {
+async fn client_that_only_knows_hashes_costs_no_more() {
     let chain = upstream::devchain().blocks(40, 200).chain();
     for method in ["eth_getTransactionByHash", "eth_getTransactionReceipt"] {
         let program = in_memory::program(&chain, &Config::default());
@@ -227,8 +227,8 @@ async fn a_thousand_equal_misses_share_one_call() {
     }
 }
 
-/// Sends a transaction through the proxy and polls for its receipt, a block coming every 12 s,
-/// until the fifth has it; returns the calls for it since `max_staleness` after the send.
+/// Sends a transaction through the proxy and polls for its receipt, with a block every 12 s, until the fifth block
+/// includes it. Returns the client's and the upkeep calls from `max_staleness` after the send on.
 async fn wait_for_a_receipt(config: &Config) -> (usize, usize) {
     let chain = upstream::devchain().blocks(40, 2).chain();
     let program = in_memory::program(&chain, config);
@@ -261,7 +261,7 @@ async fn wait_for_a_receipt(config: &Config) -> (usize, usize) {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_for_a_receipt_costs_one_call_a_second_and_one_a_head() {
-    // 60 s, and four new heads beside the first.
+    // 60 s, with four new heads after the first.
     let (receipts, upkeep) = wait_for_a_receipt(&Config::default()).await;
     println!("60 s of polling an unmined receipt, five heads: {receipts} calls, {upkeep} upkeep");
     assert!(receipts <= 60 + 5, "{receipts}");
@@ -272,7 +272,7 @@ async fn waiting_for_a_receipt_costs_one_call_a_second_and_one_a_head() {
     assert!(upkeep <= 61, "{upkeep}");
 }
 
-/// A wallet that has only just connected, and asks for nothing but this.
+/// A wallet that has only just connected and makes no other calls.
 #[tokio::test(start_paused = true)]
 async fn waiting_for_a_receipt_and_nothing_else_costs_no_more() {
     for (config, most) in [(Config::default(), 11), (in_memory::consistent(), 2)] {
@@ -290,7 +290,7 @@ async fn waiting_for_a_receipt_and_nothing_else_costs_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_for_the_next_block_costs_nothing_until_it_is_there() {
+async fn waiting_for_the_next_block_costs_nothing_until_it_exists() {
     for full in [true, false] {
         let chain = upstream::devchain().blocks(40, 20).chain();
         let program = in_memory::program(&chain, &Config::default());
@@ -305,7 +305,7 @@ async fn waiting_for_the_next_block_costs_nothing_until_it_is_there() {
             }
             assert_eq!(counted(&chain).0, []);
             chain.mine(20);
-            // Until the view is older than it may be.
+            // Until the known head is older than `max_staleness`.
             while program.ask("eth_getBlockByNumber", next.clone()).await.is_null() {
                 time::sleep(POLL).await;
             }
@@ -322,7 +322,7 @@ async fn waiting_for_the_next_block_costs_nothing_until_it_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_asked_while_nobody_asks() {
+async fn idle_proxy_makes_no_upstream_calls() {
     let chain = upstream::devchain().blocks(40, 5).chain();
     let program = in_memory::program(&chain, &Config::default());
     for tag in ["latest", "safe", "finalized"] {
@@ -338,7 +338,7 @@ async fn nothing_is_asked_while_nobody_asks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_is_asked_for_once_a_second_however_many_want_it() {
+async fn head_is_fetched_once_a_second_under_load() {
     let chain = upstream::devchain().blocks(40, 5).chain();
     let program = in_memory::program(&chain, &Config::default());
     program.ask("eth_getBlockByNumber", json!(["latest", false])).await;
@@ -356,13 +356,13 @@ async fn a_head_is_asked_for_once_a_second_however_many_want_it() {
     }
     let (content, upkeep) = counted(&chain);
     println!("a minute of 100 calls a second about the head: {} calls, {upkeep} upkeep", content.len());
-    // What is counted is counted in a block that is proved, and a head alone is not.
+    // Transaction counts come from a proved block, and the head alone is not one.
     assert_eq!(content.iter().map(|call| call.method.as_str()).collect::<Vec<_>>(), ["eth_getBlockByHash"]);
     assert!(heads_asked(&chain) <= 60, "{}", heads_asked(&chain));
     assert!(upkeep <= 62, "{upkeep}");
 }
 
-/// An index past the end is nobody's contradiction: it costs what it costs without a proxy.
+/// An index past the end contradicts nothing: it costs one call, as without a proxy.
 #[tokio::test(start_paused = true)]
 async fn an_index_past_the_end_costs_one_call() {
     let chain = upstream::devchain().blocks(40, 3).chain();

@@ -1,4 +1,4 @@
-//! Blocks and receipts are cut out of a node's bytes exactly as the node itself would cut them.
+//! Parts cut out of a node's blocks and receipts equal the node's own answers, byte for byte.
 
 use std::{collections::BTreeMap, fs, path::Path, sync::LazyLock};
 
@@ -30,10 +30,10 @@ fn positions(count: usize) -> impl Iterator<Item = (usize, TxPosition)> {
     (0..count).map(|index| (index, TxPosition(index as u64)))
 }
 
-// ## What a node says
+// ## Answers of a node
 
 #[test]
-fn whatever_is_cut_out_of_a_block_is_what_the_node_says_itself() {
+fn parts_of_a_block_equal_the_nodes_own_answers() {
     let chain = chain();
     let mut types = BTreeMap::new();
     for number in 0..=chain.head().number {
@@ -74,7 +74,7 @@ fn whatever_is_cut_out_of_a_block_is_what_the_node_says_itself() {
 }
 
 #[test]
-fn whatever_is_cut_out_of_receipts_is_what_the_node_says_itself() {
+fn parts_of_receipts_equal_the_nodes_own_answers() {
     let chain = chain();
     for number in 0..=chain.head().number {
         let hash = chain.hash_at(number).unwrap();
@@ -99,7 +99,7 @@ fn whatever_is_cut_out_of_receipts_is_what_the_node_says_itself() {
 }
 
 #[test]
-fn the_two_forms_of_a_block_are_not_taken_for_each_other() {
+fn two_forms_of_a_block_are_not_confused() {
     let chain = chain();
     let hash = chain.hash_at(1).unwrap();
     let (full, with_hashes) = (chain.block_json(hash, true).unwrap(), chain.block_json(hash, false).unwrap());
@@ -112,13 +112,13 @@ fn the_two_forms_of_a_block_are_not_taken_for_each_other() {
     assert!(Receipts::read(full.clone()).is_err());
     assert!(Receipts::read(full.slice(..0)).is_err());
     assert!(SingleReceipt::read(chain.transaction_json(hash, 0).unwrap()).is_err());
-    // An empty block is both.
+    // An empty block reads as both.
     let empty = chain.block_json(chain.hash_at(4).unwrap(), true).unwrap();
     assert_eq!(Block::read(empty.clone()).unwrap().0.len(), BlockWithHashes::read(empty).unwrap().len());
 }
 
 #[test]
-fn a_pending_transaction_is_nowhere_and_a_receipt_always_somewhere() {
+fn pending_transactions_have_no_place_but_receipts_do() {
     let chain = chain();
     let hash = chain.hash_at(1).unwrap();
     let without = |members: &[&str]| {
@@ -128,7 +128,7 @@ fn a_pending_transaction_is_nowhere_and_a_receipt_always_somewhere() {
     };
     let pending = without(&["blockHash", "blockNumber", "transactionIndex"]).unwrap();
     assert_eq!((pending.place(), pending.is_half_placed()), (None, false));
-    // Some nodes say of what is pending which number its block may have.
+    // Some nodes give a pending transaction the number of its likely block.
     let pending = without(&["blockHash", "transactionIndex"]).unwrap();
     assert_eq!((pending.place(), pending.is_half_placed()), (None, true));
     for absent in ["blockHash", "blockNumber", "transactionIndex"] {
@@ -141,7 +141,7 @@ fn a_pending_transaction_is_nowhere_and_a_receipt_always_somewhere() {
 }
 
 #[test]
-fn nothing_may_follow() {
+fn trailing_bytes_are_refused() {
     let chain = chain();
     let hash = chain.hash_at(1).unwrap();
     let and_more = |bytes: Bytes| Bytes::from([&bytes[..], b" {}"].concat());
@@ -153,7 +153,7 @@ fn nothing_may_follow() {
 }
 
 #[test]
-fn a_name_is_the_same_however_it_is_written() {
+fn escaped_member_names_are_equal() {
     let chain = chain();
     let hash = chain.hash_at(1).unwrap();
     let escaped = |bytes: Bytes, name: &str| {
@@ -173,7 +173,7 @@ fn a_name_is_the_same_however_it_is_written() {
 }
 
 #[test]
-fn real_blocks_and_receipts_are_cut_where_they_should_be() {
+fn real_blocks_and_receipts_are_cut_correctly() {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/data"));
     let Ok(files) = fs::read_dir(folder) else {
         eprintln!("LEFT OUT: real blocks and receipts: {} is not there", folder.display());
@@ -203,9 +203,9 @@ fn bytes_of(path: &Path) -> Bytes {
     fs::read(path).unwrap().into()
 }
 
-// ## What anybody might say
+// ## Arbitrary bytes
 
-/// A block as another reader sees it.
+/// A block as another parser reads it.
 #[derive(Deserialize)]
 struct OtherBlock<'a> {
     hash: &'a str,
@@ -218,7 +218,7 @@ struct OtherBlock<'a> {
     uncles: Vec<&'a RawValue>,
 }
 
-/// A transaction or a receipt as another reader sees it.
+/// A transaction or a receipt as another parser reads it.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct OtherPlaced<'a> {
@@ -241,10 +241,10 @@ fn same_place(text: &str, hash: impl ToString, place: Place) -> bool {
         && other.transaction_index.eq_ignore_ascii_case(&place.index.to_string())
 }
 
-/// Is this read as a block, and then exactly as another reader reads it?
+/// Returns whether `bytes` read as a block.
 ///
 /// # Panics
-/// If it is read otherwise.
+/// If another parser reads them differently.
 fn consistent_block(bytes: &Bytes) -> bool {
     let Ok((block, places)) = Block::read(bytes.clone()) else { return false };
     let other: OtherBlock<'_> = serde_json::from_slice(bytes).unwrap();
@@ -294,7 +294,7 @@ fn consistent_receipts(bytes: &Bytes) -> bool {
     true
 }
 
-/// A small block with transactions, by hash or whole, and its receipts.
+/// A small block with whole transactions, the same block with their hashes, and its receipts.
 struct Sample {
     full: Bytes,
     with_hashes: Bytes,
@@ -317,14 +317,14 @@ impl Sample {
     }
 }
 
-/// Reads as everything; each reading is refused or consistent. How many were not refused?
+/// Reads `bytes` as every entity, asserts that each reading is consistent, and returns the number of successful ones.
 fn read_all(bytes: &Bytes) -> usize {
     let single = [SingleTransaction::read(bytes.clone()).is_ok(), SingleReceipt::read(bytes.clone()).is_ok()];
     let whole = [consistent_block(bytes), consistent_block_with_hashes(bytes), consistent_receipts(bytes)];
     single.into_iter().chain(whole).filter(|read| *read).count()
 }
 
-/// The members of an object, in some order.
+/// Returns the members of an object, sorted by name.
 fn members(object: &str) -> Vec<(String, String)> {
     let members: BTreeMap<String, Box<RawValue>> = serde_json::from_str(object).unwrap();
     members.into_iter().map(|(name, value)| (name, value.get().to_owned())).collect()
@@ -343,19 +343,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn any_bytes_are_refused_or_read_as_they_are(bytes: Vec<u8>, text in "[\\[\\]{}\",:0x1null a\\\\]{0,40}") {
+    fn arbitrary_bytes_are_refused_or_read_correctly(bytes: Vec<u8>, text in "[\\[\\]{}\",:0x1null a\\\\]{0,40}") {
         read_all(&bytes.into());
         read_all(&text.into());
     }
 
     #[test]
-    fn what_is_cut_short_is_refused(of in 0..3_usize, end: Index) {
+    fn truncated_bytes_are_refused(of in 0..3_usize, end: Index) {
         let bytes = SAMPLE.all()[of];
         prop_assert_eq!(read_all(&bytes.slice(..end.index(bytes.len()))), 0);
     }
 
     #[test]
-    fn what_is_damaged_is_refused_or_read_as_it_is(
+    fn damaged_bytes_are_refused_or_read_correctly(
         of in 0..3_usize,
         at: Index,
         removed in 0..3_usize,
@@ -378,7 +378,7 @@ proptest! {
         let (name, _) = block[which.index(block.len())].clone();
         let needed = OF_A_BLOCK.contains(&name.as_str());
         if again {
-            // What it says the second time may be anything.
+            // The repeated member may have any value.
             let value = block[other.index(block.len())].1.clone();
             block.push((name.clone(), value));
         } else {
@@ -408,7 +408,7 @@ proptest! {
     }
 }
 
-/// A list of objects of which one lacks a member, or has it twice; and that member's name.
+/// Returns a list of objects in which one lacks a member or repeats it, and that member's name.
 fn change_one(list: &str, which: Index, place: Index, again: bool) -> (String, String) {
     let list: Vec<&RawValue> = serde_json::from_str(list).unwrap();
     let mut list: Vec<_> = list.iter().map(|item| item.get().to_owned()).collect();

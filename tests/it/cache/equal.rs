@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::{client, proxy, upstream};
 
-/// Every question about every block of a chain, and some about nothing.
+/// Every query about every block of a chain, and some about entities that do not exist.
 fn questions(node: &upstream::Node) -> Vec<(&'static str, Value)> {
     let nothing = format!("0x{}", "00".repeat(32));
     let mut questions = vec![
@@ -74,7 +74,7 @@ async fn every_answer_is_the_nodes_own_bytes() {
 }
 
 #[tokio::test]
-async fn the_same_in_batches_and_over_http_2() {
+async fn batches_and_http2_return_the_nodes_answers() {
     let node = upstream::devchain().blocks(5, 9).run().await;
     let proxy = proxy::new().upstream(&node).run().await;
 
@@ -125,7 +125,7 @@ async fn the_upstream_gets_canonical_params() {
 }
 
 #[tokio::test]
-async fn what_cannot_change_is_answered_here() {
+async fn chain_id_and_net_version_need_no_upstream_call() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
@@ -140,7 +140,7 @@ async fn what_cannot_change_is_answered_here() {
         format!("\"{}\"", node.config().chain_id)
     );
     assert_eq!(node.calls_total(), 0);
-    // With parameters it is another question, and the node's to answer.
+    // With parameters it is another call, which the node answers.
     let _ = client.ask("eth_chainId", json!([1])).await;
     assert_eq!(node.calls_total(), 1);
 }

@@ -1,4 +1,4 @@
-//! Answers from memory as gzip: stitched around what was deflated once, and always of what is being served.
+//! Cached answers as gzip: stitched around parts that were deflated once, and always of the content being served.
 
 use std::{process::Command, sync::Arc, time::Duration};
 
@@ -31,7 +31,7 @@ fn is_gzip(response: &http::Response<Bytes>) -> bool {
     response.headers().get("content-encoding").is_some_and(|encoding| encoding == "gzip")
 }
 
-/// Asks until the answer comes as gzip; tells how often it came plain.
+/// Repeats a call until the answer is gzip. Returns it and the number of plain answers before.
 async fn until_gzip(program: &InMemory, body: &str) -> (Bytes, usize) {
     for plain in 0..1000 {
         let response = program.respond(body.to_owned()).await;
@@ -40,7 +40,7 @@ async fn until_gzip(program: &InMemory, body: &str) -> (Bytes, usize) {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("it stays plain: {body}");
+    panic!("the answer stays plain: {body}");
 }
 
 fn hash_at(chain: &DevChain, number: u64) -> String {
@@ -48,7 +48,7 @@ fn hash_at(chain: &DevChain, number: u64) -> String {
 }
 
 #[tokio::test]
-async fn whole_blocks_and_receipts_go_out_as_gzip_once_they_are_in_use() {
+async fn blocks_and_receipts_are_gzip_after_their_second_hit() {
     let chain = upstream::devchain().blocks(3, 40).chain();
     let mut config = Config::default();
     config.chain.max_staleness = Duration::from_secs(3600);
@@ -62,7 +62,7 @@ async fn whole_blocks_and_receipts_go_out_as_gzip_once_they_are_in_use() {
     ];
     for ((method, params), made) in asked.into_iter().zip(1..) {
         let body = call(method, &params, &json!("an \"id\" é"));
-        // The first two uses from memory note it and make it.
+        // The first hit marks the entry; the second deflates it.
         while gzip.respond(body.clone()).await.headers()["cache-status"]
             .as_bytes()
             .starts_with(b"holdfast; fwd")
@@ -81,7 +81,7 @@ async fn whole_blocks_and_receipts_go_out_as_gzip_once_they_are_in_use() {
         assert_eq!(response.headers()["content-type"], "application/json");
         assert!(response.headers()["cache-status"].as_bytes().starts_with(b"holdfast; hit"));
     }
-    // Asked by number or by hash it is the same block.
+    // By number or by hash, it is the same block.
     let by_hash = call("eth_getBlockByHash", &json!([hash, true]), &json!(1));
     assert!(is_gzip(&gzip.respond(by_hash).await));
     assert_eq!(program.metric("contents_deflated_total"), 3, "each is deflated once");
@@ -90,7 +90,7 @@ async fn whole_blocks_and_receipts_go_out_as_gzip_once_they_are_in_use() {
 }
 
 #[tokio::test]
-async fn a_batch_is_gzip_if_anything_in_it_is_deflated() {
+async fn batch_is_gzip_if_any_of_its_answers_is_deflated() {
     let chain = upstream::devchain().blocks(3, 40).chain();
     let program = in_memory::program(&chain, &Config::default());
     let gzip = program.clone().accepting("gzip");
@@ -117,7 +117,7 @@ async fn a_batch_is_gzip_if_anything_in_it_is_deflated() {
 }
 
 #[tokio::test]
-async fn who_does_not_take_gzip_costs_nothing_and_gets_none() {
+async fn clients_that_decline_gzip_get_plain_answers() {
     let chain = upstream::devchain().blocks(3, 40).chain();
     let off = Config {
         http: holdfast::http::Config { compress: false, ..Default::default() },
@@ -145,7 +145,7 @@ async fn who_does_not_take_gzip_costs_nothing_and_gets_none() {
 }
 
 #[tokio::test]
-async fn what_is_small_or_a_part_or_an_error_is_plain() {
+async fn small_answers_parts_and_errors_stay_plain() {
     let chain = upstream::devchain().blocks(3, 40).chain();
     chain.mine(0);
     let program = in_memory::program(&chain, &Config::default()).accepting("gzip");
@@ -171,7 +171,7 @@ async fn what_is_small_or_a_part_or_an_error_is_plain() {
 }
 
 #[tokio::test]
-async fn a_block_that_left_the_chain_is_told_by_hash_and_not_by_number() {
+async fn orphan_is_served_as_gzip_by_hash_but_not_by_number() {
     let chain = upstream::devchain().blocks(5, 40).chain();
     let mut config = in_memory::consistent();
     config.chain.max_staleness = Duration::ZERO;
@@ -199,7 +199,7 @@ async fn a_block_that_left_the_chain_is_told_by_hash_and_not_by_number() {
 }
 
 #[tokio::test]
-async fn over_sockets_the_length_is_right_and_clients_decode_it() {
+async fn gzip_has_the_right_length_over_sockets() {
     let node = upstream::devchain().blocks(3, 200).run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let body = call("eth_getBlockByNumber", &json!(["0x2", true]), &json!(1));
@@ -207,7 +207,7 @@ async fn over_sockets_the_length_is_right_and_clients_decode_it() {
         let post = || client.post().header("content-type", "application/json").body(body.clone());
         let plain = Response::of(post().header("accept-encoding", "identity")).await;
         assert_eq!(plain.header("content-encoding"), None);
-        // This client asks for gzip by itself, and takes the header away when it decodes.
+        // This client requests gzip by itself, and removes the header when it decodes.
         let saved = proxy.metric("holdfast_responses_compressed_total").await;
         eventually("an answer as gzip", || async {
             assert!(Response::of(post()).await.body == plain.body);
@@ -218,7 +218,7 @@ async fn over_sockets_the_length_is_right_and_clients_decode_it() {
     let mut raw = client::Raw::connect(proxy.address()).await;
     let head = client::post_head(body.len()).replace("host:", "accept-encoding: gzip\r\nhost:");
     for _ in 0..3 {
-        // On one connection: a length that is wrong by one would spoil the next answer.
+        // On one connection, a length that is off by one would break the next answer.
         raw.write(format!("{head}{body}")).await;
         let response = raw.response().await;
         assert_eq!(response.header("content-encoding"), Some("gzip"));
@@ -229,7 +229,7 @@ async fn over_sockets_the_length_is_right_and_clients_decode_it() {
 }
 
 #[tokio::test]
-async fn cors_and_compression_both_say_what_an_answer_depends_on() {
+async fn vary_lists_both_origin_and_accept_encoding() {
     let node = upstream::devchain().blocks(3, 40).run().await;
     let proxy = proxy::new()
         .upstream(&node)
@@ -244,7 +244,7 @@ async fn cors_and_compression_both_say_what_an_answer_depends_on() {
     assert!(vary.contains("accept-encoding") && vary.contains("origin"), "{vary}");
 }
 
-/// Runs a script of `tests/clients` with a block in use whose every form is deflated.
+/// Runs a script of `tests/clients` against a block whose forms are all deflated.
 async fn run(mut command: Command) {
     let node = upstream::devchain().blocks(3, 100).run().await;
     let proxy = proxy::new().upstream(&node).run().await;
@@ -268,27 +268,27 @@ async fn run(mut command: Command) {
 }
 
 #[tokio::test]
-async fn python_decodes_it() {
-    const TEST: &str = "gzip::python_decodes_it";
+async fn python_decodes_gzip() {
+    const TEST: &str = "gzip::python_decodes_gzip";
     if let Some(command) = tools::bare_script(TEST, &["python3", "-B"], "gunzip.py") {
         run(command).await;
     }
-    // With requests, which web3.py uses.
+    // With `requests`, the library that web3.py uses.
     if let Some(command) = tools::python_script(TEST, "gunzip.py") {
         run(command).await;
     }
 }
 
 #[tokio::test]
-async fn node_decodes_it() {
-    if let Some(command) = tools::bare_script("gzip::node_decodes_it", &["node"], "gunzip.mjs") {
+async fn node_decodes_gzip() {
+    if let Some(command) = tools::bare_script("gzip::node_decodes_gzip", &["node"], "gunzip.mjs") {
         run(command).await;
     }
 }
 
 #[tokio::test]
-async fn go_decodes_it() {
-    const TEST: &str = "gzip::go_decodes_it";
+async fn go_decodes_gzip() {
+    const TEST: &str = "gzip::go_decodes_gzip";
     if !tools::at_hand(TEST, "go") {
         return;
     }
@@ -298,8 +298,8 @@ async fn go_decodes_it() {
 }
 
 #[tokio::test]
-async fn curl_decodes_it() {
-    let Some(curl) = tools::curl("gzip::curl_decodes_it") else { return };
+async fn curl_decodes_gzip() {
+    let Some(curl) = tools::curl("gzip::curl_decodes_gzip") else { return };
     let mut command = Command::new("sh");
     let script = r#"
         set -e
@@ -310,16 +310,16 @@ async fn curl_decodes_it() {
         ask -D - -o /dev/null --compressed "$url" | grep -i '^content-encoding: gzip'
         test "$(ask --compressed "$url" | sha256sum)" = "$(ask "$url" | sha256sum)"
         test "$(ask --http2-prior-knowledge --compressed "$url" | sha256sum)" = "$(ask "$url" | sha256sum)"
-        # What is not curl's own decoder.
+        # With a decoder other than curl's.
         test "$(ask -H 'accept-encoding: gzip' "$url" | gunzip | sha256sum)" = "$(ask "$url" | sha256sum)"
     "#;
     command.arg("-c").arg(script).arg(curl);
     run(command).await;
 }
 
-// === the cache: a deflated form is of what is being served, or there is none ===
+// === the cache: a deflated form belongs to the served content, or there is none ===
 
-/// A block in two wordings: the same hash, and other bytes.
+/// Returns a block in two wordings: equal hashes, different bytes.
 fn wordings(chain: &DevChain, number: u64) -> [Verified<Block>; 2] {
     let hash = chain.hash_at(number).unwrap();
     let text = chain.block_json(hash, true).unwrap();
@@ -345,7 +345,7 @@ fn cache(size: ByteSize) -> Cache {
 }
 
 #[test]
-fn a_deflated_form_goes_with_its_content() {
+fn deflated_block_is_dropped_with_its_content() {
     let chain = upstream::devchain().blocks(2, 20).chain();
     let cache = cache(ByteSize::mib(8));
     let [first, second] = wordings(&chain, 1);
@@ -356,26 +356,26 @@ fn a_deflated_form_goes_with_its_content() {
     assert!(has(&first));
     assert!(cache.deflated(&Whole::hashes(&first)).is_none(), "another text of the same content");
 
-    // Replaced: neither is the new one's, nor is the old one's kept.
+    // Replaced content: the new one has no deflated form, and the cache drops the old one's.
     let second = cache.insert_block(second);
     assert!(!has(&first) && !has(&second));
     cache.settle();
     assert_eq!(cache.count("deflated"), 0);
-    // It was being made when its content was replaced.
+    // A form in the making when its content was replaced is not inserted.
     deflate(&cache, &first);
     assert!(!has(&first) && !has(&second));
     assert_eq!(cache.count("deflated"), 0);
-    // It is made of the new one, and the old one is still being served to somebody.
+    // The new content has its form; the old content, though still being served, has none.
     deflate(&cache, &second);
     assert!(!has(&first) && has(&second));
 
-    // What is proved and what is not have the same rules; removed, as after an audit that found something else.
+    // The same rules hold for proved and unproved content. Removed, as after an audit that found a difference.
     cache.remove(second.hash(), None);
     assert!(!has(&second));
     cache.settle();
     assert_eq!((cache.count("deflated"), cache.count("block")), (0, 0));
     deflate(&cache, &second);
-    assert!(!has(&second), "it does not come back by way of what was being made of it");
+    assert!(!has(&second), "a form in the making does not bring it back");
 
     let [third, _] = wordings(&chain, 1);
     let third = cache.insert_block(third);
@@ -388,7 +388,7 @@ fn a_deflated_form_goes_with_its_content() {
 }
 
 #[test]
-fn deflated_receipts_go_with_their_content() {
+fn deflated_receipts_are_dropped_with_their_content() {
     let chain = upstream::devchain().blocks(2, 20).chain();
     let cache = cache(ByteSize::mib(8));
     let hash = chain.hash_at(1).unwrap();
@@ -411,7 +411,7 @@ fn deflated_receipts_go_with_their_content() {
 }
 
 #[test]
-fn a_deflated_form_weighs_like_anything_else() {
+fn deflated_forms_count_toward_the_cache_size() {
     let chain = upstream::devchain().blocks(60, 10).chain();
     let limit = ByteSize::kib(600);
     let cache = cache(limit);
@@ -436,13 +436,13 @@ fn a_deflated_form_weighs_like_anything_else() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
     #[test]
-    fn whatever_happens_what_is_deflated_is_what_is_served(
+    fn deflated_form_always_matches_the_served_content(
         steps in proptest::collection::vec((0usize..7, 0usize..2, 0usize..4), 1..60)
     ) {
         let chain = upstream::devchain().blocks(2, 3).chain();
         let cache = cache(ByteSize::kib(48));
         let blocks = [wordings(&chain, 1), wordings(&chain, 2)];
-        // What somebody has got hold of, and serves or deflates at his leisure.
+        // Blocks that concurrent requests still serve or deflate.
         let mut held: Vec<Arc<Verified<Block>>> = Vec::new();
         let mut made: Vec<(Whole, Deflated)> = Vec::new();
         for (step, which, of) in steps {

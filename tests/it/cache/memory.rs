@@ -1,4 +1,4 @@
-//! The cache: bounded by bytes, newest admitted, locations gone with their blocks.
+//! The cache: bounded in bytes, admits the newest blocks, drops transaction locations with their blocks.
 
 use bytesize::ByteSize;
 use holdfast::{
@@ -52,7 +52,7 @@ fn a_full_cache_admits_the_newest_block_and_keeps_to_its_size() {
 }
 
 #[test]
-fn what_is_used_is_kept_longer() {
+fn used_entries_stay_longer() {
     let chain = upstream::devchain().blocks(120, 10).chain();
     let cache = cache(ByteSize::kib(600));
     let favourite = insert(&cache, &chain, 1);
@@ -73,7 +73,7 @@ fn read(cache: &Cache, block: &Verified<Block>) -> bool {
     hit
 }
 
-/// A block of two to six transactions that is right in structure.
+/// A structurally valid block of two to six transactions.
 fn small_block(number: u64) -> Verified<Block> {
     let transactions = (0..2 + number % 5).map(|index| blocks::hash("transaction", number << 8 | index));
     blocks::block(number, transactions, 100)
@@ -91,7 +91,7 @@ fn hot_blocks_survive_a_cold_scan() {
             reads += 1;
             hits += u32::from(read(&cache, block));
         }
-        // More than the cache has room for, each for three transactions of it.
+        // More blocks than the cache has room for, each read for three of its transactions.
         for block in scan.by_ref().take(80) {
             assert_eq!([(); 3].map(|()| read(&cache, &block)), [false, true, true]);
         }
@@ -120,12 +120,12 @@ fn new_blocks_are_found_in_a_cache_full_of_popular_ones() {
 }
 
 #[test]
-fn a_location_lasts_as_long_as_anything_that_tells_it() {
+fn location_lasts_as_long_as_the_entries_that_give_it() {
     let chain = upstream::devchain().blocks(2, 3).chain();
     let cache = cache(ByteSize::mib(8));
     let hash = insert(&cache, &chain, 1);
     insert_receipts(&cache, &chain, 1);
-    // Inserted again, as after a second fetch: it counts once.
+    // Inserted again, as after a second fetch, an entry counts once.
     insert(&cache, &chain, 1);
     insert_receipts(&cache, &chain, 1);
     cache.settle();
@@ -137,11 +137,11 @@ fn a_location_lasts_as_long_as_anything_that_tells_it() {
     cache.clear();
     cache.settle();
     assert!(cache.locations(transaction).is_empty());
-    assert_eq!(cache.located().0, 0, "a location outlived what told it");
+    assert_eq!(cache.located().0, 0, "a location outlived its entries");
 }
 
 #[test]
-fn the_weight_counts_what_an_entry_really_takes() {
+fn weight_counts_the_real_size_of_an_entry() {
     let chain = upstream::devchain().blocks(50, 20).chain();
     let cache = cache(ByteSize::mib(64));
     let mut content = 0;

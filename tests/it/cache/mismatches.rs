@@ -12,7 +12,7 @@ use crate::support::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_right_is_passed_on_and_not_kept() {
+async fn wrong_answer_is_passed_on_and_not_stored() {
     for (lie, method) in [
         (Lie::WrongHash, BLOCK_BY_HASH),
         (Lie::WrongHash, TRANSACTION),
@@ -47,9 +47,9 @@ async fn what_cannot_be_right_is_passed_on_and_not_kept() {
     }
 }
 
-/// A block is fetched whole. If it may not be cut, whoever wants hashes does not get the whole.
+/// The proxy fetches blocks whole. A client that asks for hashes gets hashes, even if the proxy cannot cut the block.
 #[tokio::test(start_paused = true)]
-async fn a_lie_about_a_block_is_handed_on_in_the_form_that_was_asked_for() {
+async fn wrong_block_is_passed_on_in_the_requested_form() {
     let chain = upstream::devchain().blocks(3, 2).chain();
     let program = in_memory::program(&chain, &Config::default());
     chain.fail(Lie::Field("number".to_owned(), json!("0x7"))).on(BLOCK_BY_HASH).times(2);
@@ -60,9 +60,9 @@ async fn a_lie_about_a_block_is_handed_on_in_the_form_that_was_asked_for() {
     assert_eq!(program.ask(BLOCK_BY_HASH, asked).await["number"], "0x3");
 }
 
-/// What is not kept is not called kept, and an empty block's receipts are no lie.
+/// Only stored answers are reported as stored, and an empty block's receipts are no mismatch.
 #[tokio::test(start_paused = true)]
-async fn the_cache_status_tells_what_was_kept() {
+async fn cache_status_reports_stored_answers() {
     let chain = upstream::devchain().blocks(3, 1).chain();
     chain.mine(0);
     let (registered, program) = (chain.generate(1).remove(0), in_memory::program(&chain, &Config::default()));

@@ -27,7 +27,7 @@ async fn upper_case_digits_name_the_same_entity() {
         chain.fail(Fault::Delay(SOON)).on(method).once();
         let params = |hash: String| Value::from([vec![json!(hash)], rest.clone()].concat());
         let (lower, upper) = (params(hash.clone()), params(upper(&hash)));
-        // At once, and then again.
+        // Concurrently, and then again.
         let (first, second) =
             tokio::join!(program.ask(method, lower.clone()), program.ask(method, upper.clone()));
         assert_eq!(first, second);
@@ -38,7 +38,7 @@ async fn upper_case_digits_name_the_same_entity() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_who_hangs_up_leaves_his_followers_their_answer() {
+async fn followers_get_their_answer_if_the_leader_hangs_up() {
     for (method, param) in [(RECEIPT, "transaction"), (BLOCK_BY_HASH, "block")] {
         let (chain, program) = setting();
         program.ask("eth_blockNumber", json!([])).await;
@@ -63,7 +63,7 @@ async fn a_leader_who_hangs_up_leaves_his_followers_their_answer() {
             assert_eq!(follower.await.unwrap(), truth(&chain, method, &params));
         }
         assert_eq!(chain.count(method), 1);
-        // And if all hang up: what was asked for is there for the next one.
+        // If all clients hang up, the next call still finds the fetched answer.
         let alone = ask();
         time::sleep(SOON).await;
         alone.abort();

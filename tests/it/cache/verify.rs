@@ -1,4 +1,4 @@
-//! What is demanded of answers, and what becomes of those that fall short.
+//! Verification levels, and the handling of answers that fail.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,12 +25,12 @@ use crate::support::{
     proxy, upstream,
 };
 
-/// A node of Ethereum's own chain.
+/// A node with mainnet's chain id.
 fn mainnet() -> DevChain {
     upstream::devchain().config(|config| config.chain_id = 1).blocks(20, 5).chain()
 }
 
-/// A chain whose blocks do not hash to their hashes: it has rules of its own.
+/// A chain with rules of its own: its blocks do not hash to their hashes.
 fn foreign() -> DevChain {
     let chain = upstream::devchain().blocks(120, 3).chain();
     has_rules_of_its_own(&chain);
@@ -56,7 +56,7 @@ fn transaction(chain: &DevChain, number: u64, index: usize) -> String {
     format!("{:#x}", chain.transactions_of(chain.hash_at(number).unwrap())[index])
 }
 
-/// The methods that were asked for on behalf of clients.
+/// Returns the methods called on behalf of clients.
 fn asked(chain: &DevChain) -> Vec<String> {
     let is_head = |params: &str| ["latest", "finalized", "safe"].iter().any(|tag| params.contains(tag));
     let calls = chain.calls().into_iter().filter(|call| !is_head(&call.params));
@@ -70,10 +70,10 @@ async fn refuses(program: &InMemory, method: &str, params: Value) -> String {
     reply["error"]["message"].as_str().unwrap().to_owned()
 }
 
-// ## What fails
+// ## Failed checks
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_cannot_be_right_is_handed_on_and_never_kept() {
+async fn wrong_answer_is_passed_on_and_never_stored() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Pass));
     chain.fail(Fault::Lie(Lie::Field("gasUsed".to_owned(), json!("0x1")))).on(BLOCK_BY_HASH).times(2);
@@ -91,7 +91,7 @@ async fn an_answer_that_cannot_be_right_is_handed_on_and_never_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn or_it_is_rejected_with_what_is_wrong() {
+async fn wrong_answer_is_rejected_with_its_fault() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Reject));
     let params = json!([hash(&chain, 5), true]);
@@ -112,7 +112,7 @@ async fn or_it_is_rejected_with_what_is_wrong() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_is_not_its_hash_moves_nothing() {
+async fn head_with_a_wrong_hash_is_ignored() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Reject));
     program.ask("eth_blockNumber", json!([])).await;
@@ -124,7 +124,7 @@ async fn a_head_that_is_not_its_hash_moves_nothing() {
 }
 
 #[tokio::test]
-async fn an_operator_reads_what_was_asked_and_what_was_wrong() {
+async fn mismatch_log_names_the_query_and_the_fault() {
     let node = upstream::devchain().config(|config| config.chain_id = 1).blocks(5, 3).run().await;
     let flags =
         ["--verify", "full", "--on-mismatch", "reject", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
@@ -144,10 +144,10 @@ async fn an_operator_reads_what_was_asked_and_what_was_wrong() {
     }
 }
 
-// ## What is fetched for a proof
+// ## Fetches for a proof
 
 #[tokio::test(start_paused = true)]
-async fn in_full_a_block_is_fetched_once_for_all_that_it_proves() {
+async fn full_level_fetches_a_block_once_for_all_proofs() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &config(Demand::Full, OnMismatch::Reject));
     program.ask("eth_blockNumber", json!([])).await;
@@ -158,14 +158,14 @@ async fn in_full_a_block_is_fetched_once_for_all_that_it_proves() {
             assert_eq!(program.ask(method, params.clone()).await, truth(&chain, method, &params));
         }
     }
-    // The last tells which block stands there: what came alone does not.
+    // The last call tells which block is canonical at that number: single answers do not.
     assert_eq!(asked(&chain), [RECEIPT, BLOCK_BY_HASH, RECEIPTS, BLOCK_BY_NUMBER]);
     for params in [json!([hash(&chain, 5), false]), json!([hash(&chain, 5), true])] {
         assert_eq!(program.ask(BLOCK_BY_HASH, params.clone()).await, truth(&chain, BLOCK_BY_HASH, &params));
     }
     assert_eq!(asked(&chain).len(), 4);
     chain.clear_calls();
-    // Nothing but a block proves what is at a position, its count, or its hashes.
+    // Only a block proves the transaction at an index, the count, or the hashes.
     let at = "eth_getTransactionByBlockHashAndIndex";
     for index in ["0x0", "0x4", "0x5"] {
         let params = json!([hash(&chain, 6), index]);
@@ -181,7 +181,7 @@ async fn in_full_a_block_is_fetched_once_for_all_that_it_proves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_full_the_head_is_proved_too() {
+async fn full_level_proves_the_head() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &config(Demand::Full, OnMismatch::Reject));
     for full in [false, true, false] {
@@ -197,11 +197,11 @@ async fn in_full_the_head_is_proved_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_new_to_this_version_is_handed_on_unless_proof_is_a_must() {
+async fn unknown_header_member_passes_unless_proof_is_required() {
     let chain = mainnet();
     let params = json!([hash(&chain, 5), true]);
     let fork = || {
-        // A header with a member that counts: without it the hash does not come out.
+        // A header with an unknown member that its hash covers.
         chain.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK_BY_HASH).once();
     };
     for (demand, on_mismatch) in [
@@ -263,13 +263,13 @@ async fn answer_with_a_null_member_is_never_stored_as_proved() {
 // ## Receipts and their block
 
 #[tokio::test(start_paused = true)]
-async fn receipts_that_waited_are_proved_or_dropped_when_their_block_comes() {
+async fn stored_receipts_are_proved_or_dropped_with_their_block() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &Config::default());
     program.ask("eth_blockNumber", json!([])).await;
     let (lied, told) = (json!([hash(&chain, 5)]), json!([hash(&chain, 6)]));
     chain.fail(Fault::Lie(Lie::Field("gasUsed".to_owned(), json!("0x1")))).on(RECEIPTS).once();
-    // Nothing speaks against them yet.
+    // Nothing contradicts them yet.
     for (params, stored) in [(&lied, true), (&told, true)] {
         let (status, _) = program.cached(RECEIPTS, params.clone()).await;
         assert_eq!(status == "holdfast; fwd=miss; stored", stored, "{status}");
@@ -278,7 +278,7 @@ async fn receipts_that_waited_are_proved_or_dropped_when_their_block_comes() {
     for params in [&lied, &told] {
         program.ask(BLOCK_BY_HASH, json!([params[0], true])).await;
     }
-    // Nobody waits for it: it happens as soon as there is time for it.
+    // No call waits for the proof: it runs as soon as there is time for it.
     time::sleep(Duration::from_millis(1)).await;
     assert_eq!(program.metric(r#"mismatches_total{reason="derived"}"#), 1);
     chain.clear_calls();
@@ -292,7 +292,7 @@ async fn receipts_that_waited_are_proved_or_dropped_when_their_block_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lone_receipt_is_held_against_its_block_where_that_is_there() {
+async fn single_receipt_is_checked_against_a_cached_block() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Reject));
     program.ask(BLOCK_BY_HASH, json!([hash(&chain, 5), true])).await;
@@ -315,11 +315,11 @@ async fn a_lone_receipt_is_held_against_its_block_where_that_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_all_receipts_of_a_block_were_wrong_one_alone_is_not_kept() {
+async fn single_receipt_is_not_stored_if_all_receipts_were_wrong() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Pass));
     program.ask(BLOCK_BY_HASH, json!([hash(&chain, 5), true])).await;
-    // What only the root of all of them tells.
+    // A lie that only the root of all receipts reveals.
     for method in [RECEIPT, RECEIPTS] {
         chain.fail(Fault::Lie(Lie::Field("status".to_owned(), json!("0x0")))).on(method).always();
     }
@@ -328,7 +328,7 @@ async fn where_all_receipts_of_a_block_were_wrong_one_alone_is_not_kept() {
             program.ask(RECEIPT, json!([transaction(&chain, 5, index)])).await;
         }
     }
-    // One call each, and one more to find out; nothing is bought again and again that cannot be kept.
+    // One call each, and one more to find out: the proxy does not prefetch uncacheable receipts again and again.
     assert!(asked(&chain).len() <= 1 + 10 + 2, "{:?}", asked(&chain));
     chain.clear_faults();
     for index in 0..5 {
@@ -338,7 +338,7 @@ async fn where_all_receipts_of_a_block_were_wrong_one_alone_is_not_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_emptied_list_of_receipts_is_found_out_by_its_block() {
+async fn emptied_receipts_are_detected_by_their_block() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &config(Demand::Full, OnMismatch::Reject));
     program.ask("eth_blockNumber", json!([])).await;
@@ -348,14 +348,14 @@ async fn an_emptied_list_of_receipts_is_found_out_by_its_block() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_block_of_another_chain_is_found_out_by_its_transactions() {
+async fn foreign_block_is_detected_by_its_transactions() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Reject));
     program.ask("eth_blockNumber", json!([])).await;
     chain.mine_many(200, 1);
     time::sleep(Duration::from_secs(2)).await;
     program.ask("eth_blockNumber", json!([])).await;
-    // Its hash, roots and signatures are all in order.
+    // Its hash, roots and signatures are all valid.
     chain.fail(Fault::Lie(Lie::ForeignBlock)).on(BLOCK_BY_NUMBER).once();
     let refusal = refuses(&program, BLOCK_BY_NUMBER, json!(["0x5", true])).await;
     assert!(refusal.contains("chainId is 0x2, not 0x1"), "{refusal}");
@@ -364,7 +364,7 @@ async fn a_block_of_another_chain_is_found_out_by_its_transactions() {
 // ## Chains with rules of their own
 
 #[tokio::test]
-async fn a_chain_with_rules_of_its_own_is_served_by_structure_after_three_blocks() {
+async fn nonstandard_chain_falls_back_to_structural_checks() {
     let node = upstream::devchain().blocks(10, 3).run().await;
     has_rules_of_its_own(&node);
     let proxy = proxy::new().upstream(&node).run().await;
@@ -380,14 +380,14 @@ async fn a_chain_with_rules_of_its_own_is_served_by_structure_after_three_blocks
     let decided = status().await;
     assert_eq!((&decided["configured"], &decided["blocks"]), (&json!("auto"), &json!("structural")));
     assert!(decided["reason"].as_str().unwrap().contains("does not follow Ethereum's rules"), "{decided}");
-    // From the one that decided on, blocks are kept.
+    // The deciding block is the first that is stored.
     node.clear_calls();
     client.ask(BLOCK_BY_HASH, json!([hash(&node, 5), true])).await.unwrap();
     assert_eq!(node.calls_total(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chain_that_is_named_as_ethereums_never_falls_back() {
+async fn listed_ethereum_chain_never_falls_back() {
     for named in [false, true] {
         let chain = foreign();
         let mut config = Config::default();
@@ -425,9 +425,9 @@ async fn unproved_content_is_fetched_again_once_it_is_final() {
     assert_eq!(
         asked(&chain),
         [BLOCK_BY_HASH, BLOCK_BY_NUMBER],
-        "once each: the block at its number confirms what came alone"
+        "once each: the block at its number confirms the single transaction"
     );
-    // What the node has forgotten by then is still served, and not asked for with every answer.
+    // A block that the node has since pruned is still served, without another call for each answer.
     let kept = json!([hash(&chain, 17), true]);
     program.ask(BLOCK_BY_HASH, kept.clone()).await;
     chain.set_finalized(18);
@@ -442,9 +442,9 @@ async fn unproved_content_is_fetched_again_once_it_is_final() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_what_its_block_says_is_no_longer_cut_out_of_it() {
+async fn differing_receipts_are_no_longer_cut_from_their_block() {
     let chain = upstream::devchain().blocks(20, 4).chain();
-    // A receipt asked for alone has a member more than one among its block's.
+    // A single receipt has one member more than in its block's list.
     chain.fail(Fault::Lie(Lie::Field("l1Fee".to_owned(), json!("0x1")))).on(RECEIPT).always();
     let program = in_memory::program(&chain, &config(Demand::Structural, OnMismatch::Pass));
     program.ask("eth_blockNumber", json!([])).await;
@@ -452,7 +452,7 @@ async fn what_is_not_what_its_block_says_is_no_longer_cut_out_of_it() {
         let receipt = program.ask(RECEIPT, json!([transaction(&chain, 5, index)])).await;
         assert_eq!(receipt["l1Fee"], "0x1", "receipt {index}");
     }
-    // Found out with the first block's receipts; from there on nothing is bought in vain.
+    // The first block's receipts reveal the difference; from there on, the proxy makes no useless prefetch.
     chain.clear_calls();
     for index in 0..4 {
         assert_eq!(program.ask(RECEIPT, json!([transaction(&chain, 6, index)])).await["l1Fee"], "0x1");
@@ -461,10 +461,10 @@ async fn what_is_not_what_its_block_says_is_no_longer_cut_out_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_block_does_not_show_that_a_chain_keeps_the_rules() {
+async fn empty_block_is_no_evidence_of_ethereum_rules() {
     let chain = foreign();
     let program = in_memory::program(&chain, &Config::default());
-    // The genesis of such a chain has nothing in it that Ethereum does not know.
+    // The genesis of such a chain has only members that Ethereum knows.
     chain.clear_faults();
     program.ask(BLOCK_BY_NUMBER, json!(["0x0", true])).await;
     has_rules_of_its_own(&chain);
@@ -475,9 +475,9 @@ async fn an_empty_block_does_not_show_that_a_chain_keeps_the_rules() {
     assert_eq!(status, "holdfast; hit; detail=block");
 }
 
-// ## Lies about places
+// ## Wrong block numbers and places
 
-/// With a window that does not reach down to what is asked for.
+/// A configuration whose window does not reach down to the queried blocks.
 fn shallow(level: Demand, on_mismatch: OnMismatch) -> Config {
     let mut config = config(level, on_mismatch);
     config.chain.window = 8;
@@ -489,13 +489,13 @@ fn renumber(chain: &DevChain, method: &str, number: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_names_the_wrong_number_puts_no_block_there() {
+async fn wrong_number_in_a_single_answer_places_no_block() {
     for (level, held) in [(Demand::Auto, false), (Demand::Auto, true), (Demand::Full, false)] {
         for method in [RECEIPT, TRANSACTION] {
             let chain = upstream::devchain().config(|config| config.chain_id = 1).blocks(220, 2).chain();
             let program = in_memory::program(&chain, &shallow(level, OnMismatch::Reject));
             program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
-            // True but for the number that it names; both are final.
+            // True except for its block number; both blocks are final.
             renumber(&chain, method, "0x32");
             let _ = program.call(method, json!([transaction(&chain, 100, 0)])).await;
             if held {
@@ -512,13 +512,13 @@ async fn what_names_the_wrong_number_puts_no_block_there() {
                 }
             }
             let (status, _) = program.cached(BLOCK_BY_NUMBER, json!(["0x32", true])).await;
-            assert_eq!(status, "holdfast; hit; detail=block", "the truth is kept in the end");
+            assert_eq!(status, "holdfast; hit; detail=block", "the true block is stored in the end");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn receipts_that_name_the_wrong_number_put_no_block_there() {
+async fn wrong_number_in_receipts_places_no_block() {
     let chain = upstream::devchain().config(|config| config.chain_id = 1).blocks(220, 2).chain();
     let program = in_memory::program(&chain, &shallow(Demand::Auto, OnMismatch::Pass));
     program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
@@ -526,14 +526,14 @@ async fn receipts_that_name_the_wrong_number_put_no_block_there() {
     let _ = program.call(RECEIPTS, json!([hash(&chain, 100)])).await;
     for params in [json!(["0x32"]), json!(["0x64"])] {
         let _ = program.call(BLOCK_BY_NUMBER, json!([params[0], true])).await;
-        // With their block, what waited is looked at, as soon as there is time for it.
+        // When their block arrives, the waiting receipts are checked as soon as there is time for it.
         time::sleep(Duration::from_millis(1)).await;
         assert_eq!(program.ask(RECEIPTS, params.clone()).await, truth(&chain, RECEIPTS, &params), "{params}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mined_transaction_is_not_passed_off_as_pending_by_halves() {
+async fn mined_transaction_with_a_partial_place_is_refused() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &config(Demand::Full, OnMismatch::Reject));
     program.ask("eth_blockNumber", json!([])).await;
@@ -541,7 +541,7 @@ async fn a_mined_transaction_is_not_passed_off_as_pending_by_halves() {
         chain.fail(Fault::Lie(Lie::Field(member.to_owned(), Value::Null))).on(TRANSACTION).once();
         refuses(&program, TRANSACTION, json!([transaction(&chain, 7, 1)])).await;
     }
-    // Asked for by its place, it has one.
+    // Queried by its place, a transaction must have one.
     let at = "eth_getTransactionByBlockHashAndIndex";
     let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Reject));
     program.ask("eth_blockNumber", json!([])).await;
@@ -550,7 +550,7 @@ async fn a_mined_transaction_is_not_passed_off_as_pending_by_halves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_is_another_but_for_its_case_is_refused() {
+async fn member_that_differs_only_in_case_is_refused() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Reject));
     for member in ["Hash", "GASUSED", "ha\u{17f}h"] {
@@ -561,7 +561,7 @@ async fn a_member_that_is_another_but_for_its_case_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_in_disguise_neither_moves_the_view_nor_finality_where_proof_is_a_must() {
+async fn unprovable_head_is_ignored_if_proof_is_required() {
     let chain = mainnet();
     chain.set_finalized(5);
     let program = in_memory::program(&chain, &config(Demand::Full, OnMismatch::Reject));
@@ -582,7 +582,7 @@ async fn a_head_in_disguise_neither_moves_the_view_nor_finality_where_proof_is_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_kept_is_not_fetched_whole_for_a_part_of_it_again_and_again() {
+async fn uncacheable_block_is_not_fetched_whole_for_its_parts() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Pass));
     program.ask("eth_blockNumber", json!([])).await;
@@ -602,7 +602,7 @@ async fn what_cannot_be_kept_is_not_fetched_whole_for_a_part_of_it_again_and_aga
 
 // ## The verifier alone
 
-/// Holds one block at most.
+/// Knows at most one block.
 struct Held(Option<Arc<Verified<Block>>>);
 
 impl Known for Held {
@@ -623,7 +623,7 @@ impl Known for Held {
     }
 }
 
-/// What must never happen, and is asked of it all the same.
+/// Panics when queried, to simulate a bug.
 struct Panics;
 
 impl Known for Panics {
@@ -645,10 +645,10 @@ impl Known for Panics {
 }
 
 #[tokio::test]
-async fn a_check_that_dies_is_one_that_was_not_made_in_time() {
+async fn panicked_check_counts_as_overdue() {
     let chain = mainnet();
     let verifier = verifier(Demand::Auto, 1);
-    // What is checked where it is, and what elsewhere.
+    // Checked on the calling thread, and on a proof thread.
     let asked = [
         (Query::new(Part::BlockWithHashes, Tag::Latest), false),
         (Query::new(Part::Block, Tag::Latest), true),
@@ -679,12 +679,12 @@ async fn check(verifier: &Verifier, json: Bytes, held: Held) -> Result<Arc<Verif
 }
 
 #[tokio::test]
-async fn what_is_held_and_proved_is_not_proved_again() {
+async fn proved_content_is_not_proved_again() {
     let chain = mainnet();
     let json = chain.block_json(chain.head().hash, true).unwrap();
     let proved = check(&verifier(Demand::Auto, 1), json.clone(), Held(None)).await.unwrap();
     assert!(proved.is_proved());
-    // To a verifier of another of Ethereum's chains the same block is wrong: if it looks.
+    // A verifier of another Ethereum chain would refuse the same block, if it checked it.
     let elsewhere = verifier(Demand::Auto, 17_000);
     assert!(check(&elsewhere, json.clone(), Held(Some(proved.clone()))).await.is_ok());
     let spaced = [b" ".as_slice(), &json].concat();
@@ -693,11 +693,11 @@ async fn what_is_held_and_proved_is_not_proved_again() {
 }
 
 #[tokio::test]
-async fn what_is_in_force_is_said_with_its_reason() {
+async fn level_in_force_is_reported_with_its_reason() {
     assert_eq!(verifier(Demand::Structural, 1).in_force().why, "set by verify.level");
     let known = verifier(Demand::Auto, 1);
     assert_eq!(known.in_force().why, "the chain is listed as following Ethereum's rules");
-    // Blocks of chain 1 are none of chain 10: at three heights that is its rules.
+    // Blocks of chain 1 do not verify on chain 10; after three heights, the verifier blames the chain's rules.
     let (chain, foreign) = (mainnet(), verifier(Demand::Full, 10));
     for number in 1..=3 {
         assert!(foreign.demands_proof(Kind::Transactions));
@@ -726,9 +726,9 @@ async fn hit_costs_no_upstream_call() {
     assert_eq!(chain.calls_total(), 0);
 }
 
-/// On a real clock: what is checked beside the threads that serve holds a test's own clock back.
+/// On a real clock: checks on the proof threads would hold a paused clock back.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_is_handed_on_in_any_case_does_not_wait_for_long_checks() {
+async fn passed_on_answer_does_not_wait_for_long_checks() {
     let chain = upstream::devchain().config(|config| config.chain_id = 1).blocks(1, 600).chain();
     let mut config = config(Demand::Auto, OnMismatch::Pass);
     config.verify.patience = Duration::from_millis(1);
@@ -743,7 +743,7 @@ async fn an_answer_that_is_handed_on_in_any_case_does_not_wait_for_long_checks()
 }
 
 #[tokio::test]
-async fn bad_settings_are_named_with_what_would_be_right() {
+async fn bad_settings_are_named_with_a_hint() {
     let cases = [
         (["--verify", "some"], "verify.level", "auto"),
         (["--on-mismatch", "shrug"], "verify.on_mismatch", "reject"),

@@ -1,4 +1,4 @@
-//! Whatever is changed is refused, unless it is named here.
+//! Every change to a true answer is refused, except those listed here.
 
 use std::{collections::HashSet, sync::LazyLock};
 
@@ -19,15 +19,15 @@ use crate::support::{
 
 /// A member that may be changed, null or left out.
 struct Exception {
-    /// The list that it is in, or the block.
+    /// The list that contains the member, or `block`.
     of: &'static str,
     name: &'static str,
-    /// Is it an exception in this object? The object is as it was before.
+    /// Returns whether the exception applies to this object, given as it was before the change.
     when: fn(&Value) -> bool,
     why: &'static str,
 }
 
-/// What nothing confirms: it may be anything.
+/// Members that no hash covers: they may be anything.
 const UNPROVED: [Exception; 2] = [
     Exception {
         of: "block",
@@ -35,7 +35,7 @@ const UNPROVED: [Exception; 2] = [
         when: always,
         why: "a sum over all blocks before, and in no header",
     },
-    Exception { of: "block", name: "size", when: always, why: "counts what is not in the answer" },
+    Exception { of: "block", name: "size", when: always, why: "counts bytes that are not in the answer" },
 ];
 
 /// Members that a node may leave out, and must not write as null. The rest must be present.
@@ -71,7 +71,7 @@ const NULL: [Exception; 1] = [Exception {
     of: "receipts",
     name: "contractAddress",
     when: |receipt| receipt["to"].is_null() && receipt["status"] != "0x1",
-    why: "of what failed to be created some nodes give no address, and before Byzantium nobody can tell",
+    why: "some nodes give no address for a failed creation, and before Byzantium no status tells",
 }];
 
 /// Members that name an answer or a part of it. Without them there is nothing to prove.
@@ -81,7 +81,7 @@ const NAMING: [(&str, &[&str]); 3] = [
     ("receipts", &["transactionHash", "blockHash", "blockNumber", "transactionIndex"]),
 ];
 
-/// Members that forks added to the header: without the last of them it reads as a header of an older fork.
+/// Members that forks added to the header: without the last of them, the header reads as one of an older fork.
 const FORKED: [&str; 8] = [
     "baseFeePerGas",
     "withdrawalsRoot",
@@ -105,16 +105,16 @@ fn is_without_blobs(receipt: &Value) -> bool {
     receipt["type"] != "0x3"
 }
 
-/// From this many transactions on a block is too large to be proved anew for each of its members.
+/// Number of transactions from which on a block is too large to be proved anew for each of its members.
 const LARGE: usize = 32;
 
-/// A true block with its receipts as one value, and all places in it.
+/// A true block with its receipts as one value, and the paths of all values in it.
 struct Truth {
     name: String,
     whole: Value,
     block: Verified<Block>,
     places: Vec<Path>,
-    /// The block with a mark in place of its transactions.
+    /// The block with a placeholder for its transactions.
     header: Value,
     /// The texts of its transactions.
     transactions: Vec<String>,
@@ -122,7 +122,7 @@ struct Truth {
     receipts: Vec<String>,
 }
 
-/// The text that stands in place of a block's transactions.
+/// Placeholder for a block's transactions.
 const ELSEWHERE: &str = r#""elsewhere""#;
 
 impl Truth {
@@ -144,7 +144,7 @@ impl Truth {
         Self::new(vector.name, vector.block.as_bytes(), Some(vector.receipts.as_bytes()))
     }
 
-    /// Of each member of each kind of transaction, receipt or log one that is there.
+    /// Returns one path for each member of each kind of transaction, receipt or log.
     fn one_of_each(&self) -> Vec<&Path> {
         let mut seen = HashSet::new();
         let kind = |path: &Path| {
@@ -157,9 +157,9 @@ impl Truth {
         self.places.iter().filter(|path| seen.insert(kind(path))).collect()
     }
 
-    /// Changes one member or element inside a transaction, a receipt or the rest of the block, and proves the
-    /// result. The other parts stay the text that they are, so that large blocks take no longer than they must;
-    /// of those only the changed transaction is proved, whose members must be there alone or not.
+    /// Changes one member or element of a transaction, a receipt or the rest of the block, and proves the result. The
+    /// other parts keep their text, which saves time in large blocks. In those, only the changed transaction is
+    /// proved, by itself: it needs the same members as in the block.
     fn try_in_place(&self, path: &[Step], mutation: Mutation) {
         let (object, rest) = match path {
             [_, Step::At(index), rest @ ..] if !rest.is_empty() => (&self.whole["receipts"][index], rest),
@@ -197,7 +197,7 @@ impl Truth {
         judge(self, path, mutation, [at(object, parent), at(&changed, parent)], verdict);
     }
 
-    /// Proves another text of the block, if there is one, and of its receipts.
+    /// Proves another text of the block, if given, and of its receipts.
     fn prove(&self, block: Option<&str>, receipts: &[String]) -> Result<(), Failure> {
         let other = block.map(|text| super::block(text.as_bytes())).transpose()?;
         if !self.whole["receipts"].is_null() {
@@ -207,7 +207,7 @@ impl Truth {
         Ok(())
     }
 
-    /// Proves the block and its receipts as they are after a change.
+    /// Proves the block and its receipts after a change.
     fn verdict(&self, changed: &Value) -> Result<(), Failure> {
         let other = (changed["block"] != self.whole["block"]).then(|| changed["block"].to_string());
         let other = other.map(|text| super::block(text.as_bytes())).transpose()?;
@@ -219,8 +219,8 @@ impl Truth {
     }
 }
 
-/// The block of a fork in the form that anvil gives: plain numbers as times in receipts, and a price of blobs
-/// and both names of a parity everywhere.
+/// The block of a fork as anvil writes it: times in receipts as plain numbers, and a blob price and both names of the
+/// parity everywhere.
 fn in_the_form_of_anvil(fork: Fork) -> Truth {
     let vector = vectors::vector(fork);
     let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
@@ -245,7 +245,7 @@ fn in_the_form_of_anvil(fork: Fork) -> Truth {
     Truth::new(&name, block.to_string().as_bytes(), Some(receipts.to_string().as_bytes()))
 }
 
-/// Of every fork, of the development chain, and real ones.
+/// Blocks of every fork, of the development chain, and real ones.
 static TRUTHS: LazyLock<Vec<Truth>> = LazyLock::new(|| {
     let mut truths: Vec<_> = Fork::ALL.into_iter().map(Truth::of).collect();
     let chain = DevChain::new(Config::default());
@@ -256,7 +256,7 @@ static TRUTHS: LazyLock<Vec<Truth>> = LazyLock::new(|| {
         truths.push(Truth::new(&format!("development block {number}"), &full, Some(&all)));
     }
     truths.push(in_the_form_of_anvil(Fork::Prague));
-    let test = "whatever is changed in real blocks is refused";
+    let test = "changes to real blocks are refused";
     for real in data::raw(test).into_iter().chain(data::real(test)) {
         truths.push(Truth::new(&real.name, &real.block, real.receipts.as_deref()));
     }
@@ -274,10 +274,10 @@ fn member(path: &[Step]) -> Option<(&str, &str)> {
     })
 }
 
-/// Is this still all that can be proved? `path` is what was changed; `object` is what holds it, and `changed`
-/// the same after that.
+/// Returns whether the tables except this change. `path` leads to the changed value; `object` is its parent before
+/// the change, and `changed` after it.
 fn excepted([object, changed]: [&Value; 2], path: &[Step]) -> bool {
-    // Which uncles they are is not proved, only that there are some.
+    // The uncles themselves are not proved, only that there are some.
     if names(path) == ["block", "uncles"] {
         let are_hashes = |uncles: &Vec<Value>| {
             uncles.iter().all(|hash| hash.as_str().is_some_and(|hash| hash.len() == 66))
@@ -297,8 +297,8 @@ fn excepted([object, changed]: [&Value; 2], path: &[Step]) -> bool {
     }
 }
 
-/// Whether the lack of a member, which is not excepted, is told from a lie. Where it cannot be, the answer
-/// is refused all the same.
+/// Returns whether a missing member that is not excepted counts as unprovable and not as a lie. The answer is refused
+/// in both cases.
 fn is_told_from_a_lie(path: &[Step], mutation: Mutation) -> bool {
     let (Some(Step::Name(_)), Some((of, name))) = (path.last(), member(path)) else { return false };
     let is_naming = NAMING.iter().any(|(list, names)| *list == of && names.contains(&name));
@@ -309,7 +309,7 @@ fn is_told_from_a_lie(path: &[Step], mutation: Mutation) -> bool {
     is_lack && !(is_naming || is_call || is_forked)
 }
 
-/// Tries one change.
+/// Applies one change and judges the verdict.
 fn try_out(truth: &Truth, path: &[Step], mutation: Mutation) {
     let Some(changed) = mutation.apply(&truth.whole, path) else { return };
     let parent = &path[..path.len() - 1];
@@ -319,7 +319,7 @@ fn try_out(truth: &Truth, path: &[Step], mutation: Mutation) {
 /// Compares a verdict with the tables.
 ///
 /// # Panics
-/// If a change passed and should not have, or the other way round; or if a missing member is called wrong.
+/// If a change passes that should not, or the other way round; or if a missing member counts as wrong.
 fn judge(
     truth: &Truth,
     path: &[Step],
@@ -338,7 +338,7 @@ fn judge(
 }
 
 #[test]
-fn every_member_of_a_block_of_every_fork_counts() {
+fn every_member_of_every_fork_is_checked() {
     let middle = any_index();
     for truth in TRUTHS.iter().take(Fork::ALL.len()) {
         assert_eq!(truth.verdict(&truth.whole), Ok(()));
@@ -347,7 +347,7 @@ fn every_member_of_a_block_of_every_fork_counts() {
 }
 
 #[test]
-fn no_member_may_be_dropped_or_null_but_those_listed() {
+fn only_listed_members_may_be_missing_or_null() {
     for truth in TRUTHS.iter() {
         truth.one_of_each().par_iter().for_each(|path| {
             truth.try_in_place(path, Mutation::Drop);
@@ -360,13 +360,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn whatever_is_changed_is_refused(truth: Index, place: Index, mutation in Mutation::any()) {
+    fn any_change_is_refused(truth: Index, place: Index, mutation in Mutation::any()) {
         let truth = truth.get(&TRUTHS);
         try_out(truth, &truth.places[place.index(truth.places.len())], mutation);
     }
 }
 
-/// Some position, always the same.
+/// Returns some position, always the same.
 fn any_index() -> Index {
     use proptest::{strategy::ValueTree, test_runner::TestRunner};
     any::<Index>().new_tree(&mut TestRunner::deterministic()).unwrap().current()

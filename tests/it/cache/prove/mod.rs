@@ -1,4 +1,4 @@
-//! What is true is proved, and nothing else.
+//! Proofs: true answers pass, and no others do.
 
 mod lies;
 mod node;
@@ -13,29 +13,29 @@ use holdfast::{
     verify::{self, Failure, Verified, prove},
 };
 
-/// A block with whole transactions, all checks passed.
+/// Reads a block with whole transactions and proves it.
 fn block(bytes: &[u8]) -> Result<Verified<Block>, Failure> {
     prove::block(verify::block(bytes, At::Tag(Tag::Latest))?, None)
 }
 
-/// A block with the hashes of its transactions, all checks passed.
+/// Reads a block with transaction hashes and proves it.
 fn block_with_hashes(bytes: &[u8]) -> Result<Verified<BlockWithHashes>, Failure> {
     prove::block_with_hashes(verify::block_with_hashes(bytes, At::Tag(Tag::Latest))?)
 }
 
-/// The receipts of a block, all checks passed.
+/// Reads the receipts of a block and proves them.
 fn receipts(bytes: &[u8], of: &Verified<Block>) -> Result<Verified<Receipts>, Failure> {
     prove::receipts(verify::receipts(bytes, of.hash(), of.header().number, Some(of))?, of)
 }
 
-/// A transaction of a block, alone, all checks passed.
+/// Cuts a transaction out of a block and proves it by itself.
 fn single_transaction(of: &Block, index: usize) -> Result<Verified<SingleTransaction>, Failure> {
     let position = TxPosition(index as u64);
     let (bytes, hash) = (of.transaction(position).unwrap(), of.transaction_hash(position).unwrap());
     prove::single_transaction(verify::single_transaction(&bytes, hash)?, None)
 }
 
-/// The block cut down to the hashes of its transactions.
+/// Cuts the block down to its transaction hashes.
 fn cut(block: &Block) -> Bytes {
     block.hashes_only().concat().into()
 }

@@ -1,4 +1,4 @@
-//! A real node's blocks and receipts, under every set of rules that it knows.
+//! A real node's blocks and receipts, under every fork that it knows.
 
 use holdfast::verify::Failure;
 use serde_json::{Value, json};
@@ -13,10 +13,10 @@ use crate::support::{
 /// Anvil's first account is unlocked.
 const SENDER: &str = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266";
 
-/// Logs a word under a topic, and leaves a contract of one byte.
+/// Init code that logs a word under a topic and leaves a contract of one byte.
 const LOGS: &str = "0x602a600052600760206000a160016000f3";
 
-/// Gives up.
+/// Init code that reverts.
 const FAILS: &str = "0x60006000fd";
 
 const FORKS: [&str; 12] = [
@@ -34,14 +34,14 @@ const FORKS: [&str; 12] = [
     "osaka",
 ];
 
-/// The first whose genesis is as it should be.
+/// The first fork under which anvil's genesis verifies.
 const SHANGHAI: usize = 8;
 
 async fn ask(node: &Client, method: &str, params: Value) -> String {
     node.ask(method, params).await.unwrap()
 }
 
-/// A block with transactions of all kinds that the node would send for us, and an empty one.
+/// Mines a block with transactions of every kind that the node can send, and an empty block.
 async fn make_history(node: &Client, fork: usize) {
     let since = |name: &str| FORKS.iter().position(|fork| *fork == name).is_some_and(|since| fork >= since);
     let to = format!("0x{:040x}", 0x1000);
@@ -71,7 +71,7 @@ async fn make_history(node: &Client, fork: usize) {
     ask(node, "evm_mine", json!([])).await;
 }
 
-/// Proves a block in both forms, and its receipts.
+/// Proves a block in both forms and its receipts. Returns the number of receipts.
 async fn verdict(node: &Client, number: u64) -> Result<usize, Failure> {
     let number = format!("{number:#x}");
     let full = ask(node, "eth_getBlockByNumber", json!([number, true])).await;
@@ -89,10 +89,10 @@ async fn a_real_nodes_blocks_are_proved_under_every_fork() {
         let node = Anvil::start(binary.clone(), &["--hardfork", fork]).await;
         let node = client::at(node.url());
         make_history(&node, at).await;
-        // The transactions of the first block are of three kinds at first, and of more later.
+        // Under early forks the first block has three transactions; later forks allow more kinds.
         assert!(verdict(&node, 1).await.unwrap_or_else(|failure| panic!("{fork}: {failure}")) >= 3);
         assert_eq!(verdict(&node, 2).await, Ok(0), "{fork}");
-        // Its genesis has members of Cancun under all rules, and is hashed otherwise.
+        // Anvil's genesis has Cancun members under every fork; before Shanghai its hash does not match them.
         match verdict(&node, 0).await {
             Ok(receipts) => assert_eq!((receipts, at >= SHANGHAI), (0, true), "{fork}"),
             Err(failure) => {

@@ -1,4 +1,4 @@
-//! Chains with rules of their own: their answers are unprovable at worst, and nobody is accused of a lie.
+//! Chains with rules of their own: their answers are at worst unprovable, never called a lie.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -24,7 +24,7 @@ const POLYGON: u64 = 137;
 const ZKSYNC: u64 = 324;
 const ARBITRUM: u64 = 42_161;
 
-/// Every block, the chain that it is of, and the level that its whole and its header reach; none, if unprovable.
+/// Each block, its chain, and the levels of the whole block and of its header; `None` if unprovable.
 const BLOCKS: [(&str, u64, Option<Level>, Option<Level>); 5] = [
     ("bor-plain-block", POLYGON, Some(Level::Proved), Some(Level::Partial)),
     ("bor-sync-block", POLYGON, None, Some(Level::Partial)),
@@ -33,7 +33,7 @@ const BLOCKS: [(&str, u64, Option<Level>, Option<Level>); 5] = [
     ("arbitrum-150000000-block", ARBITRUM, None, Some(Level::Partial)),
 ];
 
-/// Nothing is known.
+/// Knows no content.
 struct Nothing;
 
 impl Known for Nothing {
@@ -54,7 +54,7 @@ impl Known for Nothing {
     }
 }
 
-/// A verifier of a chain, which is listed as Ethereum's or not.
+/// Returns a verifier for a chain that is listed as an Ethereum chain or not.
 fn verifier(chain_id: u64, is_listed: bool) -> Verifier {
     let ethereum_chains = if is_listed { vec![chain_id] } else { Vec::new() };
     let config = verify::Config { ethereum_chains, ..verify::Config::default() };
@@ -63,7 +63,7 @@ fn verifier(chain_id: u64, is_listed: bool) -> Verifier {
     verifier
 }
 
-/// Checks an answer; the error is that it is wrong.
+/// Checks an answer. The error says why it is wrong.
 async fn check(verifier: &Verifier, asked: Query, answer: &Value) -> Result<Verdict, String> {
     let check = Check::new(verifier.clone(), asked, Arc::new(Nothing));
     let answer = Answer::Result(Bytes::from(answer.to_string()));
@@ -71,7 +71,7 @@ async fn check(verifier: &Verifier, asked: Query, answer: &Value) -> Result<Verd
     Ok(found.unwrap())
 }
 
-/// The level of what passed; none, if it is unprovable.
+/// Returns the level of a passed answer, or `None` if it is unprovable.
 fn level(verdict: &Verdict) -> Option<Level> {
     match verdict {
         Verdict::Passed(checked) => Some(checked.level()),
@@ -83,7 +83,7 @@ fn level(verdict: &Verdict) -> Option<Level> {
 const WHOLE: Query = Query { part: Part::Block, at: At::Tag(Tag::Latest), index: None };
 const HASHES: Query = Query { part: Part::BlockWithHashes, at: At::Tag(Tag::Latest), index: None };
 
-/// The block with hashes of transactions only.
+/// Cuts the block down to its transaction hashes.
 fn cut(block: &Value) -> Value {
     let mut cut = block.clone();
     for transaction in cut["transactions"].as_array_mut().unwrap() {
@@ -92,15 +92,15 @@ fn cut(block: &Value) -> Value {
     cut
 }
 
-/// Reads a file of another chain; none, said on the standard error, if it is absent.
+/// Reads a file of another chain. If it is absent, reports that on standard error and returns `None`.
 fn read(name: &str, test: &str) -> Option<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../shared/data/other-chains/{name}.json"));
     let text = fs::read(&path).inspect_err(|_| data::left_out(test, &path)).ok()?;
     Some(serde_json::from_slice(&text).unwrap())
 }
 
-/// A program in front of a node of a chain that is not listed, which gives this for block calls by hash, and for
-/// `latest` if it `is_head`.
+/// Starts a program in front of a node whose chain is not listed. The node returns `block` for block calls by hash,
+/// and for `latest` if `is_head`.
 fn program(chain_id: u64, block: &Value, is_head: bool, level: Demand) -> InMemory {
     let mut config = Config::default();
     config.verify.level = level;
@@ -162,11 +162,11 @@ async fn blocks_of_other_chains_are_never_called_wrong() {
     }
     let Some(receipts) = read("arbitrum-150000000-receipts", "receipts of other chains") else { return };
     let found = check(&verifier(ARBITRUM, false), Query::new(Part::Receipts, Tag::Latest), &receipts).await;
-    assert_eq!(level(&found.unwrap()), Some(Level::Structural), "nothing but their block proves them");
+    assert_eq!(level(&found.unwrap()), Some(Level::Structural), "only their block proves them");
 }
 
 #[tokio::test]
-async fn zero_root_is_unprovable_and_an_empty_list_under_it_no_lie() {
+async fn empty_list_under_a_zero_root_is_unprovable() {
     let Some(mut block) = read("zk-103-block", "a zero root is unprovable") else { return };
     for unknown in ["l1BatchNumber", "l1BatchTimestamp", "sealFields"] {
         block.as_object_mut().unwrap().remove(unknown);
@@ -177,14 +177,14 @@ async fn zero_root_is_unprovable_and_an_empty_list_under_it_no_lie() {
             assert_eq!(level(&check(&verifier, asked, block).await.unwrap()), None);
         }
     }
-    // A list under a root of its own is empty for another reason.
+    // Under a non-zero root, an empty list is wrong.
     block["transactionsRoot"] = block["sha3Uncles"].clone();
     assert!(check(&verifier(ZKSYNC, false), HASHES, &block).await.unwrap_err().contains("is empty"));
 }
 
 #[tokio::test]
-async fn list_in_no_root_is_a_lie_on_ethereum_only() {
-    // All that the block lists is a state-sync transaction, which is in no root.
+async fn list_in_no_root_is_wrong_only_on_ethereum() {
+    // The block lists only a state-sync transaction, which is in no root.
     let Some(mut block) = read("bor-sync-block", "a list in no root") else { return };
     let last = block["transactions"].as_array_mut().unwrap().pop().unwrap();
     block["transactions"] = json!([last]);
@@ -202,8 +202,8 @@ async fn list_in_no_root_is_a_lie_on_ethereum_only() {
 }
 
 #[tokio::test]
-async fn only_on_a_listed_chain_is_a_deviation_a_lie() {
-    let test = "only on a listed chain is a deviation a lie";
+async fn deviation_is_wrong_only_on_a_listed_chain() {
+    let test = "a deviation is wrong only on a listed chain";
     let (Some(plain), Some(sync)) = (read("bor-plain-block", test), read("bor-sync-block", test)) else {
         return;
     };
@@ -213,7 +213,7 @@ async fn only_on_a_listed_chain_is_a_deviation_a_lie() {
     header["gasUsed"] = json!("0x1");
     for is_listed in [false, true] {
         let verifier = verifier(POLYGON, is_listed);
-        // It has shown that it keeps Ethereum's rules, and deviates later.
+        // The chain has shown that it keeps Ethereum's rules, and deviates later.
         assert_eq!(level(&check(&verifier, WHOLE, &plain).await.unwrap()), Some(Level::Proved));
         assert_eq!(level(&check(&verifier, WHOLE, &sync).await.unwrap()), None);
         for lie in [&lie, &header] {
@@ -225,7 +225,7 @@ async fn only_on_a_listed_chain_is_a_deviation_a_lie() {
 }
 
 #[tokio::test]
-async fn unprovable_answer_is_handed_on_under_auto_and_refused_under_full() {
+async fn unprovable_answer_passes_under_auto_and_not_under_full() {
     for (name, chain_id, whole, _) in BLOCKS {
         let Some(block) = read(name, "an unprovable answer is handed on") else { return };
         let params = json!([block["hash"], true]);
@@ -273,7 +273,7 @@ async fn headers_stay_proved_where_transactions_cannot_be() {
         let json = chain.block_json(chain.hash_at(number).unwrap(), true).unwrap();
         serde_json::from_slice(&json).unwrap()
     };
-    // Its transactions are for another chain, and its headers come out.
+    // The transactions are for another chain, but the headers verify.
     let foreign = verifier(10, false);
     for number in 1..=2 {
         assert_eq!(level(&check(&foreign, WHOLE, &block(number)).await.unwrap()), None);
@@ -296,7 +296,7 @@ async fn headers_stay_proved_where_transactions_cannot_be() {
 }
 
 #[tokio::test]
-async fn lists_beside_a_proved_header_may_keep_other_rules() {
+async fn lists_under_a_proved_header_may_follow_other_rules() {
     let chain = DevChain::new(devchain::Config { chain_id: 10, ..devchain::Config::default() });
     chain.mine_many(3, 3);
     let block = |number| -> Value {

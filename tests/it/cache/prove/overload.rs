@@ -30,13 +30,13 @@ use crate::support::{
 /// One thread, and one place in the queue before it.
 const TINY: ProofLimits = ProofLimits { threads: 1, waiting: 1, bytes: 1 << 20 };
 
-/// Holds the proof thread that asks it anything, until it is released.
+/// Blocks the proof thread that queries it until the test releases it.
 struct Holds {
     begins: Mutex<Option<oneshot::Sender<()>>>,
     released: Mutex<Receiver<()>>,
 }
 
-/// A proof thread that is held.
+/// A blocked proof thread.
 struct Held {
     release: SyncSender<()>,
     done: JoinHandle<()>,
@@ -92,12 +92,12 @@ impl World {
         let program = in_memory::program_verified_by(&chain, &config, |metrics| {
             made.insert(Verifier::with_limits(config.verify.clone(), metrics, limits)).clone()
         });
-        // Whose chain it is and what its head is are known from here on.
+        // From here on the program knows the chain and its head.
         program.ask(BLOCK_BY_HASH, json!([hash(&chain, 1), true])).await;
         Self { chain, program, verifier: made.unwrap() }
     }
 
-    /// Begins a proof that ends when it is released.
+    /// Starts a proof that ends only when it is released.
     async fn hold(&self) -> Held {
         let (begins, begun) = oneshot::channel();
         let (release, released) = mpsc::sync_channel(1);
@@ -111,13 +111,13 @@ impl World {
         Held { release, done }
     }
 
-    /// Sends a call that is not waited for.
+    /// Sends a call without waiting for its answer.
     fn begin(&self, method: &'static str, params: Value) -> JoinHandle<(u16, Value)> {
         let program = self.program.clone();
         tokio::spawn(async move { program.call(method, params).await })
     }
 
-    /// Waits until this many checks wait for a proof thread.
+    /// Waits until `count` checks wait for a proof thread.
     async fn waiting(&self, count: u64) {
         eventually("checks that wait", async || self.program.metric("checks_waiting") == count).await;
     }
@@ -132,7 +132,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_full_queue_hands_answers_on_and_stores_none() {
+async fn full_queue_passes_answers_on_without_storing_them() {
     let patience = |config: &mut Config| config.verify.patience = PATIENCE;
     let world = World::new(OnMismatch::Pass, TINY, patience).await;
     let World { chain, program, .. } = &world;
@@ -151,7 +151,7 @@ async fn a_full_queue_hands_answers_on_and_stores_none() {
     assert_eq!((world.overdue("queue_full"), world.overdue("queue_wait")), (4, 0));
     held.release().await;
     assert_eq!(first.await.unwrap().1["result"]["hash"], hash(chain, 2));
-    // Nothing speaks against them: they are stored once there is time for their proof.
+    // No check has failed, so they are stored once there is time for their proof.
     let (status, _) = program.cached(BLOCK_BY_HASH, json!([hash(chain, 3), false])).await;
     assert_eq!(status, "holdfast; fwd=miss; stored");
     let (status, _) = program.cached(BLOCK_BY_HASH, json!([hash(chain, 3), true])).await;
@@ -159,7 +159,7 @@ async fn a_full_queue_hands_answers_on_and_stores_none() {
 }
 
 #[tokio::test]
-async fn a_long_wait_in_the_queue_hands_the_answer_on() {
+async fn long_wait_in_the_queue_passes_the_answer_on() {
     let patience = |config: &mut Config| config.verify.patience = Duration::from_millis(20);
     let world = World::new(OnMismatch::Pass, TINY, patience).await;
     let held = world.hold().await;
@@ -171,12 +171,12 @@ async fn a_long_wait_in_the_queue_hands_the_answer_on() {
 }
 
 #[tokio::test]
-async fn rejecting_calls_wait_until_their_deadline_and_fail_with_32013() {
+async fn rejecting_calls_wait_for_proofs_until_their_deadline() {
     let timeout = |config: &mut Config| config.call_timeout = Duration::from_millis(300);
     let world = World::new(OnMismatch::Reject, TINY, timeout).await;
     let World { chain, program, .. } = &world;
     let held = world.hold().await;
-    // One is in the queue, one before it, and one shares a fetch with another.
+    // One call is in the queue, one waits for a place in it, and one shares a fetch with another.
     let calls = [2, 3, 3].map(|number| world.begin(BLOCK_BY_HASH, json!([hash(chain, number), true])));
     for call in calls {
         let (status, reply) = call.await.unwrap();
@@ -186,7 +186,7 @@ async fn rejecting_calls_wait_until_their_deadline_and_fail_with_32013() {
     assert_eq!(world.overdue("queue_full") + world.overdue("queue_wait"), 0, "nothing was handed on");
     let asked = world.asked(BLOCK_BY_HASH);
     held.release().await;
-    // The answers were there, and are stored once they are proved.
+    // The answers had arrived, and are stored once they are proved.
     world.waiting(0).await;
     for number in [2, 3] {
         let block = program.ask(BLOCK_BY_HASH, json!([hash(chain, number), true])).await;
@@ -196,7 +196,7 @@ async fn rejecting_calls_wait_until_their_deadline_and_fail_with_32013() {
 }
 
 #[tokio::test]
-async fn a_deadline_that_no_proof_is_to_blame_for_stays_32011() {
+async fn deadline_without_a_pending_proof_stays_32011() {
     let timeout = |config: &mut Config| config.call_timeout = Duration::from_millis(100);
     let world = World::new(OnMismatch::Reject, TINY, timeout).await;
     let held = world.hold().await;

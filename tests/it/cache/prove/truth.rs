@@ -1,4 +1,4 @@
-//! True blocks and receipts, in every form that they are asked for.
+//! True blocks and receipts, in every form that clients ask for.
 
 use holdfast::{
     devchain::{Config, DevChain},
@@ -40,7 +40,7 @@ fn real_blocks_and_receipts_are_proved() {
 }
 
 #[test]
-fn the_development_chain_tells_the_truth() {
+fn development_chain_blocks_are_proved() {
     let chain = DevChain::new(Config::default());
     chain.mine_many(12, 9);
     chain.mine(0);

@@ -1,4 +1,4 @@
-//! What is said of an answer that is not proved, and what may differ between nodes.
+//! Verdicts on answers that are not proved, and differences between nodes.
 
 use alloy_consensus::Header;
 use holdfast::{
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::{block, block_with_hashes, receipts, single_transaction};
 use crate::support::vectors::{Fork, vector};
 
-/// A block of a fork with its receipts, to be changed.
+/// A block of a fork with its receipts, for tests to change.
 struct Draft {
     block: Value,
     receipts: Value,
@@ -23,7 +23,7 @@ impl Draft {
         Self { block: read(&vector.block), receipts: read(&vector.receipts) }
     }
 
-    /// The first transaction of a type, as the block has it.
+    /// Returns the first transaction of a type in the block.
     fn transaction(&mut self, kind: &str) -> &mut Map<String, Value> {
         let transactions = self.block["transactions"].as_array_mut().unwrap();
         transactions.iter_mut().find(|tx| tx["type"] == kind).unwrap().as_object_mut().unwrap()
@@ -34,14 +34,14 @@ impl Draft {
         receipts(self.receipts.to_string().as_bytes(), &block).map(|_| ())
     }
 
-    /// What is said of it: the name in logs and metrics, and the message.
+    /// Returns the failure's name in logs and metrics, and its message.
     fn refused(&self) -> (&'static str, String) {
         let failure = self.verdict().unwrap_err();
         (failure.as_str(), failure.to_string())
     }
 }
 
-// ## What is wrong is named
+// ## Failures name the fault
 
 #[test]
 fn a_failure_names_the_part_the_member_and_both_values() {
@@ -100,7 +100,7 @@ fn each_hash_and_root_has_its_own_reason() {
 
 #[test]
 fn true_content_under_another_header_is_refused() {
-    // The header is made for the lie, so that its own hash comes out.
+    // The header is forged to match, so that its own hash is right.
     let reason = |forge: fn(&mut Header)| {
         let mut draft = Draft::of(Fork::London);
         let told: alloy_rpc_types_eth::Header = serde_json::from_value(draft.block.clone()).unwrap();
@@ -127,10 +127,10 @@ fn true_content_under_another_header_is_refused() {
     assert_eq!(reason(|header| header.logs_bloom.0[0] ^= 1), Err("bloom"));
 }
 
-// ## What is unknown is no failure
+// ## Unknown members are no failure
 
 #[test]
-fn something_unknown_is_handed_on_if_all_hashes_come_out() {
+fn unknown_members_pass_if_all_hashes_match() {
     let mut draft = Draft::of(Fork::Prague);
     draft.block["author"] = json!("0x00");
     draft.transaction("0x2").insert("raw".to_owned(), json!([[["deep"]]]));
@@ -140,7 +140,7 @@ fn something_unknown_is_handed_on_if_all_hashes_come_out() {
 }
 
 #[test]
-fn something_unknown_may_be_what_is_missing_in_a_hash() {
+fn wrong_hash_beside_an_unknown_member_is_unprovable() {
     let mut draft = Draft::of(Fork::Prague);
     draft.block["stateRoot"] = draft.block["parentHash"].clone();
     draft.block["nextForksRoot"] = Value::Null;
@@ -172,7 +172,7 @@ fn a_transaction_of_an_unknown_type_cannot_be_proved() {
 }
 
 #[test]
-fn a_price_of_blobs_that_no_fork_has_cannot_be_proved_since_prague_and_is_wrong_before() {
+fn unknown_blob_price_is_unprovable_since_prague() {
     for (fork, verdict) in [(Fork::Cancun, "derived"), (Fork::Prague, "unprovable")] {
         let mut draft = Draft::of(fork);
         let at = draft.block["transactions"]
@@ -186,11 +186,11 @@ fn a_price_of_blobs_that_no_fork_has_cannot_be_proved_since_prague_and_is_wrong_
     }
 }
 
-// ## What only looks true
+// ## Answers that only look true
 
 #[test]
 fn no_fork_may_be_skipped_in_a_header() {
-    // A header is a list: under another name the value would be hashed all the same.
+    // A header is hashed as a list: under another name, the value would give the same hash.
     for (fork, name, other) in [
         (Fork::London, "baseFeePerGas", "slotNumber"),
         (Fork::London, "baseFeePerGas", "blobGasUsed"),
@@ -211,11 +211,11 @@ fn no_fork_may_be_skipped_in_a_header() {
 }
 
 #[test]
-fn no_name_may_be_there_twice_in_any_object() {
+fn repeated_member_names_are_refused() {
     let draft = Draft::of(Fork::Prague);
     let (block_text, receipts_text) = (draft.block.to_string(), draft.receipts.to_string());
     let proved = block(block_text.as_bytes()).unwrap();
-    // After each opening brace the first member again, under its name with an escape in it.
+    // Repeats the first member after each opening brace, with an escape in its name.
     let doubles = |text: &str| -> Vec<String> {
         let braces = text.match_indices('{').map(|(at, _)| at + 1);
         let twice = |at: usize| {
@@ -236,7 +236,7 @@ fn no_name_may_be_there_twice_in_any_object() {
 }
 
 #[test]
-fn receipts_are_not_proved_by_a_block_that_is_not() {
+fn receipts_are_not_proved_by_an_unproved_block() {
     let draft = Draft::of(Fork::London);
     let text = draft.receipts.to_string();
     let structural = verify::block(draft.block.to_string().as_bytes(), At::Tag(Tag::Latest)).unwrap();
@@ -254,7 +254,7 @@ fn receipts_are_not_proved_by_another_block() {
     assert_eq!(prove::receipts(unproved(), &other).unwrap_err().as_str(), "names");
 }
 
-// ## What differs between nodes
+// ## Differences between nodes
 
 #[test]
 fn nodes_may_write_a_transaction_in_their_own_ways() {
@@ -288,7 +288,7 @@ fn nodes_may_write_a_transaction_in_their_own_ways() {
 }
 
 #[test]
-fn what_is_said_twice_is_said_alike() {
+fn repeated_values_must_agree() {
     let mut draft = Draft::of(Fork::Prague);
     draft.transaction("0x2").insert("data".to_owned(), json!("0x00"));
     assert_eq!(draft.refused().0, "derived");
@@ -309,7 +309,7 @@ fn what_is_said_twice_is_said_alike() {
 }
 
 #[test]
-fn a_legacy_transaction_has_nothing_of_a_later_type() {
+fn legacy_transaction_has_no_members_of_later_types() {
     for (name, value) in
         [("accessList", json!([])), ("maxFeePerGas", json!("0x1")), ("authorizationList", json!([]))]
     {
@@ -320,7 +320,7 @@ fn a_legacy_transaction_has_nothing_of_a_later_type() {
 }
 
 #[test]
-fn nodes_may_say_of_every_receipt_what_blobs_cost() {
+fn nodes_may_give_every_receipt_a_blob_price() {
     for fork in [Fork::Cancun, Fork::Prague] {
         let mut draft = Draft::of(fork);
         let all = draft.receipts.as_array_mut().unwrap();
@@ -337,10 +337,10 @@ fn nodes_may_say_of_every_receipt_what_blobs_cost() {
     }
 }
 
-// ## Alone
+// ## Single transactions, and blocks with hashes
 
 #[test]
-fn a_lone_transaction_is_proved_but_for_where_it_is() {
+fn single_transaction_is_proved_except_for_its_place() {
     let draft = Draft::of(Fork::Prague);
     let proved = block(draft.block.to_string().as_bytes()).unwrap();
     for index in 0..proved.len() {
@@ -357,7 +357,7 @@ fn a_lone_transaction_is_proved_but_for_where_it_is() {
             assert_eq!(verdict.is_ok(), unproved, "{name}");
         }
         if let Some(tip) = transaction.get("maxPriorityFeePerGas") {
-            // Between what goes to the miner and what is offered at most, the base fee decides.
+            // The base fee decides between the priority fee and the maximum fee, and is not known here.
             let mut cheaper = transaction.clone();
             cheaper["gasPrice"] = tip.clone();
             let text = Value::Object(cheaper).to_string();
@@ -368,7 +368,7 @@ fn a_lone_transaction_is_proved_but_for_where_it_is() {
 }
 
 #[test]
-fn a_pending_transaction_is_proved_as_any() {
+fn pending_transaction_is_proved_like_a_mined_one() {
     let mut draft = Draft::of(Fork::Prague);
     let transaction = draft.transaction("0x2");
     for name in ["blockHash", "blockNumber", "transactionIndex", "blockTimestamp"] {
@@ -383,7 +383,7 @@ fn a_pending_transaction_is_proved_as_any() {
 }
 
 #[test]
-fn a_thin_block_is_proved_by_its_header_and_wholly_if_it_is_empty() {
+fn block_with_hashes_is_proved_by_its_header() {
     let mut draft = Draft::of(Fork::Prague);
     draft.block["transactions"] = json!([draft.block["parentHash"]]);
     assert_eq!(block_with_hashes(draft.block.to_string().as_bytes()).unwrap().level(), Level::Partial);
