@@ -1,4 +1,4 @@
-//! One of two nodes goes astray without failing: it is another chain's, stands still, has forgotten, or says nothing.
+//! One of two nodes goes wrong without failing: it serves another chain, hangs, stalls, or has pruned history.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::support::{
     proxy, upstream,
 };
 
-/// Behind its address there is another chain from now on, as high as this one or higher.
+/// Puts another chain of `blocks` blocks behind the node's address.
 fn becomes_another(node: &DevChain, blocks: usize) {
     let mut config = node.config();
     config.seed += 1;
@@ -32,7 +32,7 @@ fn becomes_another(node: &DevChain, blocks: usize) {
 // ## Another chain
 
 #[tokio::test(start_paused = true)]
-async fn a_stranger_among_two_moves_nothing() {
+async fn wrong_chain_node_does_not_move_the_head() {
     for blocks in [100, 120, 125, 300] {
         let (first, second) = twins();
         let program = in_memory::program_over(&[&first, &second], &in_order());
@@ -54,7 +54,7 @@ async fn a_stranger_among_two_moves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_strangers_finality_moves_nothing() {
+async fn wrong_chain_node_does_not_move_finality() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -67,7 +67,7 @@ async fn a_strangers_finality_moves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_canonicity_is_forgotten_when_an_endpoint_serves_another_chain() {
+async fn wrong_chain_endpoint_invalidates_all_canonicity() {
     let (node, right) = twins();
     let program = in_memory::program(&node, &Config::default());
     introduced(&program).await;
@@ -76,12 +76,12 @@ async fn all_canonicity_is_forgotten_when_an_endpoint_serves_another_chain() {
     program.ask(BLOCK_BY_NUMBER, number(5)).await;
     time::sleep(Duration::from_secs(2)).await;
     head(&program).await;
-    // A balancer, say, has another one answer over the same connection: nothing shows that yet.
+    // A balancer, say, lets another node answer over the same connection, and nothing shows that yet.
     becomes_another(&node, 120);
     let believed = program.ask(BLOCK_BY_NUMBER, number(8)).await;
     assert_eq!(believed, truth(&node, BLOCK_BY_NUMBER, &number(8)));
     time::sleep(Duration::from_secs(2)).await;
-    // Its head does.
+    // Its head shows it.
     let (_, reply) = program.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     assert_eq!(reply["error"]["code"], -32010, "{reply}");
     for block in [8, 5] {
@@ -102,9 +102,9 @@ async fn all_canonicity_is_forgotten_when_an_endpoint_serves_another_chain() {
     assert_eq!(program.ask(BLOCK_BY_NUMBER, number(8)).await, truth(&right, BLOCK_BY_NUMBER, &number(8)));
 }
 
-/// Nothing fails: its connections are closed while nobody asks, and the next call connects anew.
+/// Nothing fails: the idle connections close, and the next call connects anew.
 #[tokio::test]
-async fn a_node_that_was_replaced_while_nobody_asked_is_recognised_before_it_is_believed() {
+async fn node_replaced_while_idle_is_identified_before_use() {
     let node = |seed| {
         upstream::devchain().blocks(120, 2).config(move |config| {
             config.chain_id = 1;
@@ -125,14 +125,14 @@ async fn a_node_that_was_replaced_while_nobody_asked_is_recognised_before_it_is_
     drop(second);
     let _again = node(0).run_on(address).await;
     let right = truth(&chain, BLOCK_BY_NUMBER, &json!(["0x6", true]));
-    eventually("the right one is believed again", async || {
+    eventually("the right node is used again", async || {
         client.call(BLOCK_BY_NUMBER, json!(["0x6", true])).await.json()["result"] == right
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_closes_each_connection_is_asked_seldom_who_it_is() {
+async fn node_that_closes_connections_is_rarely_reidentified() {
     let (node, _) = twins();
     let transport = InProcessTransport::new(node.clone());
     let closing = transport.clone();
@@ -150,10 +150,10 @@ async fn a_node_that_closes_each_connection_is_asked_seldom_who_it_is() {
     assert!((20..30).contains(&asked), "{asked} times in ten minutes");
 }
 
-/// What was sent has been carried out, perhaps: that it came over a new connection to a node that does not say now who it
-/// is must not cost its client the answer.
+/// The node may have carried out the write. The client must get its answer, although it came over a new connection to
+/// a node that does not identify itself now.
 #[tokio::test(start_paused = true)]
-async fn what_a_write_came_to_is_told_though_the_node_does_not_say_who_it_is() {
+async fn write_is_answered_although_identification_hangs() {
     let (node, _) = twins();
     let transport = InProcessTransport::new(node.clone());
     let closing = transport.clone();
@@ -162,7 +162,7 @@ async fn what_a_write_came_to_is_told_though_the_node_does_not_say_who_it_is() {
     let program = in_memory::program_of(vec![parts], &Config::default());
     introduced(&program).await;
     time::sleep(Duration::from_secs(2)).await;
-    // Slow as it is, nobody can wait for long to hear that.
+    // A slow write leaves little time to wait for the identification.
     node.fail(Fault::Delay(Duration::from_secs(8))).on("eth_sendRawTransaction").always();
     node.fail(Fault::Hang).on("eth_chainId").always();
     closing.disconnect();
@@ -173,7 +173,7 @@ async fn what_a_write_came_to_is_told_though_the_node_does_not_say_who_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn how_far_a_stranger_is_says_nothing_once_it_is_gone() {
+async fn head_of_a_wrong_chain_is_dropped_on_recovery() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -193,13 +193,13 @@ async fn how_far_a_stranger_is_says_nothing_once_it_is_gone() {
     {
         program.ask(BALANCE, somebody()).await;
         time::sleep(Duration::from_secs(1)).await;
-        assert!(begun.elapsed() < Duration::from_secs(120), "it is not noticed that it is back");
+        assert!(begun.elapsed() < Duration::from_secs(120), "its return is not noticed");
     }
     assert!(highest().is_none_or(|highest| highest <= 120), "{:?}", highest());
 }
 
 #[tokio::test(start_paused = true)]
-async fn beside_a_stranger_calls_fail_as_fast_as_without_and_it_is_seldom_asked() {
+async fn wrong_chain_endpoint_does_not_slow_failing_calls() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -222,21 +222,21 @@ async fn beside_a_stranger_calls_fail_as_fast_as_without_and_it_is_seldom_asked(
         slow += u32::from(called.elapsed() > Duration::from_millis(100));
         time::sleep(Duration::from_millis(20)).await;
     }
-    // One now and then tries whether the other is back.
+    // Now and then a call probes whether the other is back.
     assert!(slow <= 5, "{slow} of 200 waited");
     let asked = first.count("eth_chainId");
     assert!(asked <= begun.elapsed().as_secs() + 1, "{asked} times in {:?}", begun.elapsed());
 }
 
-// ## One that says nothing
+// ## A node that hangs
 
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_whether_it_is_ready_does_not_make_the_others_wait() {
+async fn readiness_checks_do_not_make_calls_wait() {
     for count in [1, 2] {
         let (first, second) = twins();
         let nodes = &[&first, &second][..count];
         let mut config = in_order();
-        // A call has half a minute, in which each of them must come to its end.
+        // A call has 30 s, within which the attempts on all nodes must end.
         config.upstream.timeout = Duration::from_secs(if count == 1 { 25 } else { 10 });
         let program = in_memory::program_over(nodes, &config);
         introduced(&program).await;
@@ -258,7 +258,7 @@ async fn whoever_asks_whether_it_is_ready_does_not_make_the_others_wait() {
                 assert_eq!((status, &reply["error"]["code"]), (502, &json!(-32010)), "{reply}");
             }
         }
-        // And it is found again by the same asking.
+        // The same checks notice that the nodes are back.
         nodes.iter().for_each(|node| node.clear_faults());
         let begun = Instant::now();
         while program.upstream.outage().is_some() {
@@ -269,9 +269,9 @@ async fn whoever_asks_whether_it_is_ready_does_not_make_the_others_wait() {
     }
 }
 
-// ## One that stands still
+// ## A node that stalls
 
-/// Blocks come to both, then to the second only.
+/// Mines on both nodes while the first is the primary. Afterwards it stalls: the tests mine on the second only.
 async fn until_it_stands_still(program: &InMemory, first: &DevChain, second: &DevChain, block: Duration) {
     for _ in 0..20 {
         time::sleep(block).await;
@@ -283,7 +283,7 @@ async fn until_it_stands_still(program: &InMemory, first: &DevChain, second: &De
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_stands_still_is_left_for_one_that_goes_on() {
+async fn stalled_primary_is_replaced_by_an_advancing_one() {
     for (block, patience) in [(2, 30), (12, 80)] {
         let (first, second) = twins();
         let program = in_memory::program_over(&[&first, &second], &in_order());
@@ -297,7 +297,7 @@ async fn a_node_that_stands_still_is_left_for_one_that_goes_on() {
             assert!(frozen.elapsed() < Duration::from_secs(patience), "{:?}", frozen.elapsed());
         }
         assert_eq!(followed(&program).as_deref(), Some("devchain 1"));
-        // It stays there, although the other comes first in order.
+        // It stays the primary, although the other comes first in order.
         for _ in 0..100 {
             time::sleep(block).await;
             second.mine(1);
@@ -308,12 +308,12 @@ async fn a_node_that_stands_still_is_left_for_one_that_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chain_that_stands_still_is_looked_at_elsewhere_now_and_then_only() {
+async fn stalled_chain_is_rarely_compared_with_the_spare() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
     until_it_stands_still(&program, &first, &second, Duration::from_secs(2)).await;
-    assert!(heads(&second) <= 1, "one that moves is compared once in a while");
+    assert!(heads(&second) <= 1, "an advancing primary is compared rarely");
     for _ in 0..600 {
         time::sleep(Duration::from_secs(1)).await;
         head(&program).await;
@@ -323,7 +323,7 @@ async fn a_chain_that_stands_still_is_looked_at_elsewhere_now_and_then_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_goes_on_far_behind_is_left_for_one_that_is_further() {
+async fn primary_far_behind_is_replaced_by_one_ahead() {
     let (first, second) = twins();
     second.mine_many(20, 1);
     let program = in_memory::program_over(&[&first, &second], &in_order());
@@ -339,7 +339,7 @@ async fn a_node_that_goes_on_far_behind_is_left_for_one_that_is_further() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_hears_of_blocks_a_little_later_stays_followed() {
+async fn primary_slightly_behind_stays_primary() {
     let (first, second) = twins();
     second.mine(1);
     second.mine(1);
@@ -355,10 +355,10 @@ async fn a_node_that_hears_of_blocks_a_little_later_stays_followed() {
     assert!((1..5).contains(&heads(&second)), "{} times", heads(&second));
 }
 
-// ## One that has forgotten
+// ## A node that has pruned history
 
 #[tokio::test(start_paused = true)]
-async fn history_that_the_first_has_forgotten_is_asked_of_the_second() {
+async fn pruned_history_is_fetched_from_the_second_node() {
     let asked = [
         (BLOCK_BY_NUMBER, json!(["0x5", true])),
         (BLOCK_BY_NUMBER, json!(["0x6", false])),
@@ -375,7 +375,7 @@ async fn history_that_the_first_has_forgotten_is_asked_of_the_second() {
             let program = in_memory::program_over(&[&first, &second], &in_order());
             (first, second, program)
         };
-        // Each as the very first call, all of them one after the other, and all at once.
+        // Each as the very first call, all of them one after the other, and all in one batch.
         for (method, params) in &asked {
             let (_first, second, program) = forgetful();
             let answer = program.ask(method, params.clone()).await;
@@ -394,15 +394,15 @@ async fn history_that_the_first_has_forgotten_is_asked_of_the_second() {
     }
 }
 
-// ## Where heads cannot be proved
+// ## Unprovable heads
 
 #[tokio::test(start_paused = true)]
-async fn where_heads_cannot_be_proved_another_that_lags_is_not_believed_instead() {
+async fn unprovable_heads_do_not_favour_a_lagging_node() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
     for node in [&first, &second] {
-        // As if a fork had brought a member that nobody knows here.
+        // As if a fork had added an unknown header member.
         node.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK_BY_NUMBER).always();
     }
     second.lag(5);
@@ -415,11 +415,11 @@ async fn where_heads_cannot_be_proved_another_that_lags_is_not_believed_instead(
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_at_an_index_is_not_asked_of_another_branch() {
+async fn null_at_an_index_is_not_asked_of_another_branch() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
-    // On the branch that is followed the last block is empty from now on; the second has not heard of it.
+    // On the primary's branch the last block becomes empty; the second node has not seen it.
     let empty = first.reorg_with(1, vec![Vec::new()]);
     time::sleep(Duration::from_secs(2)).await;
     let latest = program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;

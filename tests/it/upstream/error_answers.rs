@@ -1,4 +1,4 @@
-//! Endpoints that fail in due form: with an error object, where another has an answer.
+//! Endpoints that answer with an error object where another has an answer.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::support::{
 
 const SECOND: Option<&str> = Some("devchain 1");
 
-/// What gateways and providers say who have nothing better: the status, the code, the message.
+/// Refusals of gateways and providers: status, code, message.
 const REFUSALS: [(u16, i64, &str); 9] = [
     (401, -32600, "Must be authenticated!"),
     (402, -32003, "payment required"),
@@ -40,7 +40,7 @@ fn contract() -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_refuses_everything_is_left() {
+async fn primary_that_refuses_everything_is_replaced() {
     for refusal in REFUSALS {
         let (first, second) = twins();
         let mut config = in_order();
@@ -74,7 +74,7 @@ async fn one_that_refuses_everything_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_refuses_everything_is_left_though_nothing_but_code_is_run() {
+async fn refusals_of_eth_call_alone_open_the_breaker() {
     for refusal in REFUSALS {
         let (first, second) = twins();
         let program = in_memory::program_over(&[&first, &second], &in_order());
@@ -90,7 +90,7 @@ async fn one_that_refuses_everything_is_left_though_nothing_but_code_is_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_nobody_has_better_the_nodes_own_error_is_handed_on() {
+async fn nodes_own_error_is_passed_on_if_no_node_answers() {
     for refusal in REFUSALS {
         let (first, second) = twins();
         for nodes in [vec![&first], vec![&first, &second]] {
@@ -104,7 +104,7 @@ async fn where_nobody_has_better_the_nodes_own_error_is_handed_on() {
             assert_eq!((status, &reply["error"]), (200, &json!({ "code": code, "message": message })));
             nodes.iter().for_each(|node| node.clear_faults());
         }
-        // What one was refused is nothing to others.
+        // One call's refusal is not repeated to other calls.
         let program = in_memory::program_over(&[&first], &in_order());
         introduced(&program).await;
         first.fail(refused(refusal)).any().always();
@@ -122,7 +122,7 @@ async fn where_nobody_has_better_the_nodes_own_error_is_handed_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_of_the_call_alone_costs_the_others_nothing() {
+async fn errors_of_one_call_do_not_affect_its_endpoint() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -148,7 +148,7 @@ async fn what_is_of_the_call_alone_costs_the_others_nothing() {
         assert_eq!((second.count(BALANCE), begun.elapsed().as_millis()), (0, 0), "{fault:?}");
         first.clear_faults();
     }
-    // What a provider does not sell to everybody, another may have; and the rest it sells.
+    // A method outside a provider's plan goes to another endpoint; the provider still serves the rest.
     first.fail(refused((403, -32600, "not available on the free tier"))).on("eth_getProof").always();
     for _ in 0..10 {
         program.call("eth_getProof", json!([format!("0x{}", "11".repeat(20)), [], "latest"])).await;
@@ -158,7 +158,7 @@ async fn what_is_of_the_call_alone_costs_the_others_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_contracts_and_pools_say_of_limits_pauses_nobody() {
+async fn limit_errors_of_contracts_and_pools_pause_no_endpoint() {
     for (method, params, fault) in [
         (CALL, contract(), error(3, "execution reverted: rate limit exceeded")),
         (CALL, contract(), error(-32000, "execution reverted: too many requests")),
@@ -181,7 +181,7 @@ async fn what_contracts_and_pools_say_of_limits_pauses_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_an_internal_error_one_other_is_asked_for_its_opinion() {
+async fn internal_error_is_retried_on_one_other_endpoint() {
     for code in [-32603, -32010, -32013] {
         let (first, second) = twins();
         let mut config = in_order();
@@ -205,14 +205,14 @@ async fn of_an_internal_error_one_other_is_asked_for_its_opinion() {
             let (_, reply) = program.call("eth_gasPrice", json!([])).await;
             assert_eq!(reply["error"], json!({ "code": code, "message": message }), "{reply}");
             second.clear_faults();
-            // Not so long that the first would be asked who it is, which it does not say either.
+            // Short enough that the first endpoint is not identified again, which would fail, too.
             time::sleep(Duration::from_secs(40)).await;
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transaction_is_not_sent_twice_unless_its_key_or_rate_was_refused() {
+async fn write_is_retried_only_after_a_key_or_rate_refusal() {
     let errors = [error(-32603, "internal error"), error(-32010, "nobody"), error(-32013, "busy")];
     let refusals = REFUSALS.into_iter().filter(|(status, ..)| ![401, 403, 429].contains(status)).map(refused);
     for fault in refusals.chain(errors) {
@@ -228,14 +228,14 @@ async fn a_transaction_is_not_sent_twice_unless_its_key_or_rate_was_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transaction_that_never_left_is_sent_elsewhere() {
+async fn unsent_write_goes_to_another_endpoint() {
     for fault in [Fault::Status(500), Fault::Garbage, Fault::Hang, error(-32000, "still starting")] {
         for _ in 0..6 {
             let (first, second) = twins();
             let program = in_memory::program_over(&[&first, &second], &in_order());
             introduced(&program).await;
             program.upstream.identity().require_recheck();
-            // It does not say who it is, so it is not asked for more.
+            // The node does not identify itself, so it gets no further calls.
             first.fail(fault.clone()).any().always();
             let (_, reply) = program.call(SEND, json!(["0x00"])).await;
             assert_eq!((first.count(SEND), second.count(SEND)), (0, 1), "{fault:?}: {reply}");
@@ -244,7 +244,7 @@ async fn a_transaction_that_never_left_is_sent_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_a_null_in_hand_nobody_is_waited_for() {
+async fn null_answer_does_not_wait_for_a_rate_limited_spare() {
     let (first, second) = twins();
     let mut config = in_order();
     config.upstream.endpoints[1].rate = Some(holdfast::upstream::RateConfig { per_second: 1, burst: 1 });
@@ -260,7 +260,7 @@ async fn with_a_null_in_hand_nobody_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_forgotten_is_asked_for_again_after_a_while() {
+async fn pruned_history_is_retried_after_a_while() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -278,7 +278,7 @@ async fn what_was_forgotten_is_asked_for_again_after_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_has_no_head_to_tell_of_is_left() {
+async fn primary_without_a_head_is_replaced() {
     for fault in [error(-32000, "no healthy upstream"), Fault::Null] {
         let (first, second) = twins();
         let mut config = in_order();

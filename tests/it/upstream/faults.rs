@@ -1,4 +1,4 @@
-//! Every way an upstream fails gets its name, its code and its status, and harms nobody else.
+//! Every upstream failure has its code, status and message, and affects no other call.
 //!
 //! The calls are for receipts: probes of the upstream's identity, which recur after a lost connection, use other methods.
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{client, method::RECEIPT, process, proxy, upstream};
 
-/// What a client is told of a failing upstream: status and code of a single call, and a part of the message.
+/// The response to a client when the upstream fails: status and code of a single call, and a part of the message.
 struct Told {
     fault: Fault,
     status: u16,
@@ -48,7 +48,7 @@ async fn each_failure_has_its_code_and_status() {
         let proxy =
             proxy::new().upstream(&node).config(|config| config.upstream.timeout = timeout).run().await;
         let client = client::http(&proxy);
-        // One that nobody has asked for yet: what is known is answered whatever the upstream does.
+        // A receipt that is not cached: cached answers do not depend on the upstream.
         let transaction = node.transactions_of(node.mine(1).hash)[0];
         let params = json!([format!("{transaction:#x}")]);
         node.fail(fault.clone()).on(RECEIPT).once();
@@ -67,14 +67,14 @@ async fn each_failure_has_its_code_and_status() {
         assert_eq!(alone.header("retry-after"), retry_after.as_deref(), "{fault:?}");
 
         if matches!(fault, Fault::RateLimited { retry_after: Some(_) }) {
-            // A node that says when to come back is not asked before: neither is that its business.
+            // The proxy makes no call before the node's retry-after time, not even of another method.
             node.clear_calls();
             let early = client.call("eth_gasPrice", json!([])).await;
             assert_eq!((early.status.as_u16(), early.code()), (429, Some(-32005)), "{}", early.text());
             assert_eq!(node.calls_total(), 0);
             continue;
         }
-        // In a batch it is 200, and only the call that met the fault has an error.
+        // A batch has status 200, and only the call that met the fault has an error.
         node.fail(fault.clone()).on(RECEIPT).once();
         let batch = json!([
             entry(1, "eth_syncing", json!([])),
@@ -93,7 +93,7 @@ async fn each_failure_has_its_code_and_status() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_nodes_own_is_handed_on_unchanged() {
+async fn nodes_own_error_is_passed_on_unchanged() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
@@ -122,7 +122,7 @@ async fn an_answer_larger_than_the_limit_is_not_read() {
 }
 
 #[tokio::test]
-async fn a_dead_upstream_fails_fast_and_what_is_known_is_still_answered() {
+async fn dead_upstream_fails_fast_and_the_cache_still_serves() {
     let node = upstream::devchain().blocks(2, 1).run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
@@ -146,7 +146,7 @@ async fn a_dead_upstream_does_not_fill_the_log() {
         assert_eq!(client.call("eth_blockNumber", json!([])).await.code(), Some(-32010));
     }
     process.says("upstream failed").await;
-    // Once in a while for each way to fail: a connection that broke, and one that did not come about.
+    // Rate-limited per kind of failure: a broken connection, and a failed attempt to connect.
     let said = process.said().matches("upstream failed").count();
     assert!(said <= 6, "said {said} times: {}", process.said());
 }

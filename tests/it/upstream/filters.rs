@@ -39,10 +39,10 @@ fn parts(chains: &[(&str, &DevChain)]) -> Vec<EndpointParts> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn alone_a_node_gives_ids_as_it_likes() {
+async fn single_node_chooses_its_filter_ids() {
     let (node, _) = twins();
     let program = in_memory::program(&node, &Config::default());
-    // Made before our time.
+    // Created on the node directly.
     node.answer(NEW_BLOCK_FILTER, json!([])).unwrap();
     node.mine(1);
     assert_eq!(program.ask(FILTER_CHANGES, json!(["0x1"])).await, json!([hash(&node, 121)]));
@@ -63,13 +63,13 @@ async fn alone_a_node_gives_ids_as_it_likes() {
     not_found(&program, FILTER_CHANGES, &json!("0x99")).await;
     let (_, reply) = program.call(FILTER_CHANGES, json!([])).await;
     assert_eq!(reply["error"]["code"], -32602);
-    // Out of reach, it is out of reach, and nothing is said of its filters.
+    // An unreachable node is an upstream failure, not a missing filter.
     node.fail(Fault::Reset).any().always();
     assert_eq!(program.call(FILTER_CHANGES, json!(["0x3"])).await.0, 502);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_filter_is_made_and_polled_once_whatever_comes_of_it() {
+async fn filter_calls_are_never_retried() {
     for fault in [Fault::Hang, Fault::Reset, Fault::Status(500), Fault::Garbage, Fault::Truncated] {
         let (first, second) = twins();
         let program = in_memory::program_over(&[&first, &second], &in_order());
@@ -80,7 +80,7 @@ async fn a_filter_is_made_and_polled_once_whatever_comes_of_it() {
         let (_, reply) = program.call(FILTER_CHANGES, json!([filter])).await;
         assert!(reply["error"].is_object(), "{fault:?}: {reply}");
         assert_eq!((first.count(FILTER_CHANGES), second.count(FILTER_CHANGES)), (1, 0), "{fault:?}");
-        // The node has it still.
+        // The node still has the filter.
         assert_eq!(program.ask(FILTER_CHANGES, json!([filter])).await, json!([]));
         first.fail(fault.clone()).on(NEW_BLOCK_FILTER).once();
         let (_, reply) = program.call(NEW_BLOCK_FILTER, json!([])).await;
@@ -90,7 +90,7 @@ async fn a_filter_is_made_and_polled_once_whatever_comes_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn polls_of_one_moment_are_as_many_at_the_node() {
+async fn concurrent_polls_are_not_coalesced() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -119,7 +119,7 @@ async fn after_a_switch_the_new_node_says_filter_not_found() {
     for (endpoint, configured) in endpoints.iter_mut().zip(&config.upstream.endpoints) {
         endpoint.config = configured.clone();
     }
-    // Another than before.
+    // Not the endpoint from before.
     endpoints[0].address = None;
     let (reached, is_off) = (endpoints[0].transport.clone(), is_down.clone());
     endpoints[0].transport = BoxCloneSyncService::new(service_fn(move |calls| {
@@ -136,7 +136,7 @@ async fn after_a_switch_the_new_node_says_filter_not_found() {
     let filter = program.ask(NEW_BLOCK_FILTER, json!([])).await;
     assert_eq!((first.count(NEW_BLOCK_FILTER), second.count(NEW_BLOCK_FILTER)), (1, 0));
     is_down.store(true, Relaxed);
-    // Not of another node as long as this one is the primary: there the id may be another client's filter.
+    // While the first node is the primary, no other node gets the call: there the id may be another client's filter.
     let (status, reply) = program.call(FILTER_CHANGES, json!([filter])).await;
     assert_eq!((status, &reply["error"]["code"]), (502, &json!(-32010)), "{reply}");
     assert_eq!(program.call(NEW_BLOCK_FILTER, json!([])).await.0, 502);
@@ -163,7 +163,7 @@ async fn filters_wait_for_the_primary_at_its_rate() {
     introduced(&program).await;
     time::sleep(Duration::from_secs(2)).await;
     let filter = program.ask(NEW_BLOCK_FILTER, json!([])).await;
-    // More than the primary takes while a call waits.
+    // More polls than the primary's rate allows while a call waits.
     let polls = join_all((0..40).map(|_| program.call(FILTER_CHANGES, json!([filter])))).await;
     let (answered, limited): (Vec<_>, Vec<_>) = polls.into_iter().partition(|(status, _)| *status == 200);
     assert!(answered.len() >= 5 && limited.len() >= 5, "{} of 40 were answered", answered.len());
@@ -182,7 +182,7 @@ async fn filters_stay_with_the_primary_until_it_is_removed() {
     let replace = |chains: &[(&str, &DevChain)]| {
         program.upstream.replace(parts(chains), &config.upstream);
     };
-    // With a second one beside it, it keeps what it has.
+    // With a second node beside it, the first keeps its filters.
     replace(&[("devchain 0", &first), ("devchain 1", &second)]);
     introduced(&program).await;
     first.mine(1);

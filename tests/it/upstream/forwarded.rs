@@ -1,5 +1,5 @@
-//! What failures of forwarded calls say of an endpoint: a primary that fails all of them is left, one client's calls take
-//! no endpoint from the others.
+//! Failures of forwarded calls: a primary that fails all of them is replaced, and one client's calls take no endpoint
+//! away from the others.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::support::{
 const FIRST: Option<&str> = Some("devchain 0");
 const SECOND: Option<&str> = Some("devchain 1");
 
-/// Failures in a row after which another endpoint is the primary.
+/// Consecutive failures after which another endpoint becomes the primary.
 const FEW: usize = 5;
 
 async fn two() -> (DevChain, DevChain, InMemory) {
@@ -31,18 +31,18 @@ async fn two() -> (DevChain, DevChain, InMemory) {
     (first, second, program)
 }
 
-/// A transaction that the node takes.
+/// A transaction that the node accepts.
 fn signed(chain: &DevChain) -> Value {
     json!([raw(&chain.generate(1)[0])])
 }
 
 #[tokio::test(start_paused = true)]
-async fn primary_that_hangs_on_forwarded_calls_is_left_after_two() {
+async fn primary_that_hangs_on_forwarded_calls_is_replaced() {
     let (first, second, program) = two().await;
     first.fail(Fault::Hang).on(CALL).always();
     let mut waited = Vec::new();
     for _ in 0..5 {
-        // Its heads come as ever.
+        // Its heads still arrive.
         time::sleep(Duration::from_secs(2)).await;
         head(&program).await;
         let begun = Instant::now();
@@ -55,7 +55,7 @@ async fn primary_that_hangs_on_forwarded_calls_is_left_after_two() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn primary_that_fails_writes_or_filters_is_left_after_a_few() {
+async fn primary_that_fails_writes_or_filters_is_replaced() {
     for (method, fault) in [
         (SEND, Fault::Status(500)),
         (SEND, Fault::Reset),
@@ -120,7 +120,7 @@ async fn refused_write_goes_to_another_endpoint() {
             assert_eq!(second.count(SEND), sent, "{fault:?}");
             second.mine(0);
         }
-        // A filter call does not: its ids are the primary's.
+        // A filter call does not: filter ids belong to the primary.
         first.clear_faults();
         time::sleep(Duration::from_secs(2)).await;
         first.fail(fault.clone()).on(FILTER_CHANGES).once();
@@ -131,7 +131,7 @@ async fn refused_write_goes_to_another_endpoint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn primary_that_limits_every_call_is_left_whatever_pause_it_names() {
+async fn primary_that_limits_every_call_is_replaced() {
     let (first, _, program) = two().await;
     first.fail(Fault::RateLimited { retry_after: Some(1) }).any().always();
     for _ in 0..FEW {
@@ -170,7 +170,7 @@ async fn slow_calls_do_not_open_the_breaker_while_others_are_answered() {
     let program = in_memory::program(&node, &config);
     introduced(&program).await;
     node.fail(Fault::Hang).on(CALL).always();
-    // Nobody but the one client is there, and the followed head.
+    // Only this client and the head refreshes make calls.
     for _ in 0..3 {
         let slow = [(); 2 * FEW].map(|()| {
             let program = program.clone();

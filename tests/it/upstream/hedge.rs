@@ -1,4 +1,4 @@
-//! What takes long is asked of another node too, where the operator wants that.
+//! Hedging: a slow call also goes to another node, if the operator enables it.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn hedging() -> Config {
     config
 }
 
-/// Both endpoints are identified, and the usual latency is known.
+/// Returns two identified endpoints whose usual latency is known.
 async fn practised(config: &Config) -> (DevChain, DevChain, InMemory) {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], config);
@@ -45,7 +45,7 @@ fn hedges(program: &InMemory) -> (u64, u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_takes_long_is_answered_by_another() {
+async fn slow_call_is_answered_by_another_endpoint() {
     let (first, second, program) = practised(&hedging()).await;
     first.fail(Fault::Delay(SLOW)).any().always();
     let begun = Instant::now();
@@ -58,7 +58,7 @@ async fn what_takes_long_is_answered_by_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_answered_in_time_is_asked_once() {
+async fn fast_calls_are_not_hedged() {
     let (first, second, program) = practised(&hedging()).await;
     first.fail(Fault::Delay(Duration::from_millis(3))).any().always();
     for _ in 0..50 {
@@ -69,7 +69,7 @@ async fn what_is_answered_in_time_is_asked_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_slow_everywhere_is_usual() {
+async fn generally_slow_calls_are_not_hedged() {
     let (first, second, program) = practised(&hedging()).await;
     for node in [&first, &second] {
         node.fail(Fault::Delay(SLOW)).any().always();
@@ -85,7 +85,7 @@ async fn what_is_slow_everywhere_is_usual() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_may_still_win() {
+async fn first_endpoint_may_still_win() {
     let (first, second, program) = practised(&hedging()).await;
     first.fail(Fault::Delay(SLOW)).any().always();
     second.fail(Fault::Delay(2 * SLOW)).any().always();
@@ -96,7 +96,7 @@ async fn the_first_may_still_win() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_answer_does_not_win_over_one_that_comes_later() {
+async fn failure_does_not_win_over_a_later_answer() {
     let failures = [
         Fault::Lie(Lie::Field("gasUsed".to_owned(), json!("0x1"))),
         Fault::Lie(Lie::WrongHash),
@@ -108,7 +108,7 @@ async fn what_is_no_answer_does_not_win_over_one_that_comes_later() {
         Fault::Error { code: -32000, message: "internal".to_owned() },
     ];
     for fault in failures {
-        // Whoever of the two it is.
+        // Either endpoint may be the failing one.
         for liar in 0..2 {
             let (first, second, program) = practised(&hedging()).await;
             let (false_one, true_one) = if liar == 0 { (&first, &second) } else { (&second, &first) };
@@ -125,7 +125,7 @@ async fn what_is_no_answer_does_not_win_over_one_that_comes_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn writes_and_filters_are_never_asked_twice() {
+async fn writes_and_filters_are_never_hedged() {
     let (first, second, program) = practised(&hedging()).await;
     let filter = program.ask("eth_newBlockFilter", json!([])).await;
     first.fail(Fault::Delay(SLOW)).any().always();
@@ -139,7 +139,7 @@ async fn writes_and_filters_are_never_asked_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_one_that_is_followed_is_waited_for() {
+async fn head_and_canonicity_wait_for_the_primary() {
     let (first, second, program) = practised(&hedging()).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     first.fail(Fault::Delay(SLOW)).any().always();
@@ -151,7 +151,7 @@ async fn the_one_that_is_followed_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_paid_for_out_of_the_budget_of_retries() {
+async fn hedges_use_the_retry_budget() {
     let (first, second, program) = practised(&hedging()).await;
     first.fail(Fault::Delay(SLOW)).any().always();
     let calls: Vec<_> = (0..500).map(|_| (BALANCE, somebody())).collect();
@@ -161,7 +161,7 @@ async fn it_is_paid_for_out_of_the_budget_of_retries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unless_it_is_wanted_nothing_is_asked_twice() {
+async fn hedging_is_off_by_default() {
     let (first, second, program) = practised(&in_order()).await;
     first.fail(Fault::Delay(SLOW)).any().always();
     let begun = Instant::now();
@@ -173,7 +173,7 @@ async fn unless_it_is_wanted_nothing_is_asked_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn alone_a_node_is_waited_for() {
+async fn single_endpoint_is_not_hedged() {
     let (first, _) = twins();
     let program = in_memory::program(&first, &hedging());
     for _ in 0..50 {

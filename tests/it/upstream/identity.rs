@@ -1,4 +1,4 @@
-//! One endpoint that serves another chain than before.
+//! An endpoint that starts to serve another chain.
 
 use alloy_primitives::B256;
 use holdfast::{
@@ -16,7 +16,7 @@ use crate::support::{
     upstream,
 };
 
-/// The node behind the program is another one from now on.
+/// Replaces the chain behind the program.
 fn replace(chain: &DevChain, change: impl Fn(&mut devchain::Config)) {
     let mut config = chain.config();
     config.seed += 17;
@@ -45,14 +45,14 @@ async fn another_chain_under_a_running_proxy_is_refused() {
             let (status, reply) = program.call(method, params).await;
             assert_eq!((status, &reply["error"]["code"]), (502, &json!(-32010)), "{method}: {reply}");
         }
-        // What is known of the chain that was there is still told.
+        // Content of the former chain is still served by hash.
         assert_eq!(program.ask(BLOCK_BY_HASH, json!([held, true])).await, block);
         assert_eq!(program.metric("finality_alarms_total"), 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_development_chain_may_start_anew_and_everything_is_forgotten() {
+async fn restarted_development_chain_clears_the_cache() {
     let node = devchain::Config { chain_id: 31337, keep_orphans: false, ..devchain::Config::default() };
     let chain = DevChain::new(node);
     chain.mine_many(10, 3);
@@ -63,7 +63,7 @@ async fn a_development_chain_may_start_anew_and_everything_is_forgotten() {
     let (held, transaction) = (hex(chain.head().hash), tx_hash(&block(&chain, 10)[0]));
     agrees(&program, &chain, BLOCK_BY_HASH, json!([held, true])).await;
     replace(&chain, |_| {});
-    // The first call that looks at the chain finds out.
+    // The first call about the head finds out.
     agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", true])).await;
     assert_eq!(agrees(&program, &chain, BLOCK_BY_HASH, json!([held, true])).await, Value::Null);
     assert_eq!(agrees(&program, &chain, TRANSACTION, json!([transaction])).await, Value::Null);
@@ -72,16 +72,17 @@ async fn a_development_chain_may_start_anew_and_everything_is_forgotten() {
     }
 }
 
-/// A node that is busy while it is asked who it is does not change the chain by it.
+/// A node that is busy during identification does not count as another chain.
 #[tokio::test(start_paused = true)]
-async fn an_identity_that_is_told_by_halves_empties_nothing_and_unpins_nothing() {
+async fn partial_identity_neither_clears_nor_unpins() {
     let chain = upstream::devchain().blocks(20, 2).chain();
     let program = in_memory::program(&chain, &Config::default());
     let hash = format!("{:#x}", chain.hash_at(3).unwrap());
     let ask = json!([hash, true]);
     assert_eq!(program.call("eth_getBlockByHash", ask.clone()).await.0, 200);
 
-    // Contact is lost, and the next time block 0 cannot be had: for good, which must do, or just now, which must not.
+    // The connection is lost, and at the next identification block 0 is unavailable: for good, which is accepted, or
+    // for the moment, which is not.
     for (code, message, then) in [(4444, "pruned history unavailable", 200), (-32005, "busy", 502)] {
         chain.fail(Fault::Reset).on("eth_gasPrice").once();
         assert_eq!(program.call("eth_gasPrice", json!([])).await.0, 502);
@@ -93,7 +94,7 @@ async fn an_identity_that_is_told_by_halves_empties_nothing_and_unpins_nothing()
     assert_eq!(program.call("eth_getBlockByHash", ask).await.0, 200);
     assert_eq!(chain.count("eth_getBlockByHash"), 0, "the cache was emptied");
 
-    // And a stranger with the same chain id is still found out.
+    // Another chain with the same chain id is still detected.
     let mut other = chain.config();
     other.seed += 1;
     chain.restart(other);

@@ -1,4 +1,4 @@
-//! Every way in which a node can be in trouble, alone and beside one that is well: what a client gets.
+//! Every kind of trouble of a node, alone and beside a healthy one, and its outcome for a client.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use tower::util::BoxCloneSyncService;
 use self::{Outcome::*, Trouble::*};
 use crate::support::{client, in_memory, method::BLOCK_BY_NUMBER, proxy, upstream};
 
-/// Final, and in memory before the trouble begins.
+/// Final, and cached before the trouble begins.
 const HIT: &str = "0x5";
 
-/// Final, and never asked for before.
+/// Final, and never requested before.
 const MISS: &str = "0x6";
 
-/// Near the head: there a node that lags has nothing, and one on a fork something else.
+/// Near the head: a lagging node lacks this block, and a forked one has another.
 const NEAR: &str = "0x76";
 
-/// No answer takes longer than this, whatever the node does.
+/// No answer takes longer than this.
 const CALL: Duration = Duration::from_secs(30);
 
-/// What is wrong with the first node, from when it is known who it is.
+/// Trouble of the first node, which begins after its identification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     Refused,
@@ -40,9 +40,9 @@ enum Trouble {
     Html,
     Truncated,
     WrongId,
-    /// Its connections were closed for it, while nobody asked.
+    /// Another chain, behind connections that were closed while idle.
     Replaced,
-    /// Without a sign, until its head shows it.
+    /// Another chain, with no sign of it until its head.
     WrongChain,
     Lagging,
     Forked,
@@ -52,24 +52,24 @@ enum Trouble {
     LyingRejected,
 }
 
-/// What a client gets.
+/// Outcome for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// What a healthy node says.
+    /// The healthy node's answer.
     Served,
     /// An error with this code.
     Code(i64),
-    /// What the node in trouble has, and no other.
+    /// The troubled node's own answer, which no other node gives.
     ItsOwn,
     Null,
-    /// What the node in trouble made up.
+    /// The troubled node's lie.
     TheLie,
     /// None of these.
     Else,
 }
 
-/// For each trouble what a hit and a miss come to: with that node alone, and with a healthy one second in order.
-/// A batch of both comes to both.
+/// For each trouble, the outcomes of a hit and a miss: with that node alone, and with a healthy second node. A batch
+/// of both has both outcomes.
 const TABLE: [(Trouble, [Outcome; 2], [Outcome; 2]); 18] = [
     // Trouble, alone: [hit, miss], with another: [hit, miss]
     (Refused, [Served, Code(-32010)], [Served, Served]),
@@ -83,10 +83,10 @@ const TABLE: [(Trouble, [Outcome; 2], [Outcome; 2]); 18] = [
     (Truncated, [Served, Code(-32010)], [Served, Served]),
     (WrongId, [Served, Code(-32010)], [Served, Served]),
     (Replaced, [Served, Code(-32010)], [Served, Served]),
-    // Some of what is known may be of the other chain: all canonicity is forgotten.
+    // Some known blocks may be the other chain's: the proxy forgets all canonicity.
     (WrongChain, [Code(-32010), Code(-32010)], [Served, Served]),
     (Lagging, [Served, Null], [Served, Served]),
-    // Nobody can say which of two branches is the right one: the first in order is believed.
+    // The proxy cannot tell which of two branches is right: the first in order decides.
     (Forked, [Served, ItsOwn], [Served, ItsOwn]),
     (PrunedError, [Served, Code(4444)], [Served, Served]),
     (PrunedNull, [Served, Null], [Served, Served]),
@@ -124,7 +124,7 @@ fn truth(chain: &DevChain, at: &str) -> Value {
         .unwrap_or(Value::Null)
 }
 
-/// The requests of a line's cells, each with the blocks that it asks for.
+/// Returns the requests for a line of the table, each with the blocks that it asks for.
 fn requests(trouble: Trouble) -> [(Value, Vec<&'static str>); 3] {
     let miss = if matches!(trouble, Lagging | Forked) { NEAR } else { MISS };
     [
@@ -134,7 +134,7 @@ fn requests(trouble: Trouble) -> [(Value, Vec<&'static str>); 3] {
     ]
 }
 
-/// What a response has, entry by entry, that the line of the table does not say.
+/// Returns the entries of a response that contradict the line of the table.
 fn contrary(
     response: &Value,
     asked: &[&str],
@@ -166,7 +166,7 @@ fn outcome(reply: &Value, at: &str, [troubled, healthy]: [&DevChain; 2]) -> Outc
     }
 }
 
-/// The response in time, or a panic that says whose it was to be.
+/// Awaits the response, and panics with `what` if it is late.
 async fn in_time<T>(what: &str, response: impl Future<Output = T>) -> T {
     time::timeout(CALL, response).await.unwrap_or_else(|_| panic!("{what}: no answer within {CALL:?}"))
 }
@@ -176,7 +176,7 @@ async fn in_time<T>(what: &str, response: impl Future<Output = T>) -> T {
 impl Trouble {
     fn befalls(self, node: &DevChain) {
         let fault = match self {
-            // That there is no connection shows on a socket only.
+            // A refused connection needs a socket.
             Self::Refused => return,
             Self::Reset => Fault::Reset,
             Self::ResetMidBody => Fault::ResetMidBody,
@@ -208,14 +208,14 @@ impl Trouble {
         node.fail(fault).any().always();
     }
 
-    /// Is it found out when the head is asked for next, and not before?
+    /// Returns whether only the next head reveals the trouble.
     fn shows_by_its_head(self) -> bool {
         matches!(self, Self::WrongChain | Self::Lagging)
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_trouble_comes_to_what_the_table_says() {
+async fn every_trouble_has_the_outcome_of_the_table() {
     let (mut checked, mut wrong) = (0, Vec::new());
     for (trouble, alone, with_another) in TABLE.into_iter().filter(|(trouble, ..)| *trouble != Refused) {
         for (count, expected) in [(1, alone), (2, with_another)] {
@@ -239,7 +239,7 @@ async fn every_trouble_comes_to_what_the_table_says() {
                     program.ask(method, params).await;
                 }
                 time::sleep(Duration::from_secs(2)).await;
-                // A head that links shows whose all this was, until now.
+                // A linked head confirms that everything so far belongs to this chain.
                 program.ask("eth_blockNumber", json!([])).await;
                 trouble.befalls(&first);
                 if trouble == Replaced {
@@ -250,7 +250,7 @@ async fn every_trouble_comes_to_what_the_table_says() {
                     program.call("eth_blockNumber", json!([])).await;
                 }
                 if trouble == WrongChain && count == 2 {
-                    // As high as the right one: only its hash tells it.
+                    // Both chains are equally high: only the hash differs.
                     let latest = program.ask(BLOCK_BY_NUMBER, json!(["latest", true])).await;
                     assert_eq!(latest, truth(&second, "latest"), "{what}");
                 }
@@ -267,7 +267,7 @@ async fn every_trouble_comes_to_what_the_table_says() {
 }
 
 #[tokio::test]
-async fn nobody_listening_comes_to_what_the_table_says() {
+async fn refused_connection_has_the_outcome_of_the_table() {
     let (_, alone, with_another) = TABLE.into_iter().find(|(trouble, ..)| *trouble == Refused).unwrap();
     for (expected, healthy) in [(alone, false), (with_another, true)] {
         for (body, asked) in requests(Refused) {
@@ -282,7 +282,7 @@ async fn nobody_listening_comes_to_what_the_table_says() {
             let client = client::http(&proxy);
             client.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await.unwrap();
             client.ask(BLOCK_BY_NUMBER, json!([HIT, true])).await.unwrap();
-            // The chain stays to compare with; what listened for it is gone.
+            // The chain stays for comparison; its listener is gone.
             let troubled = DevChain::clone(&first);
             drop(first);
             let response = in_time(&what, client.send(body.to_string())).await;

@@ -1,4 +1,4 @@
-//! Several endpoints of one chain: what one does not answer, another does.
+//! Several endpoints of one chain: if one fails a call, another answers it.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::support::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn what_one_does_not_answer_another_does() {
+async fn failed_call_is_answered_by_another_endpoint() {
     let failures = [
         Fault::Hang,
         Fault::Reset,
@@ -56,7 +56,7 @@ async fn what_one_does_not_answer_another_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_in_order_is_asked_as_long_as_it_answers() {
+async fn first_in_order_gets_all_calls_while_it_answers() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -69,7 +69,7 @@ async fn the_first_in_order_is_asked_as_long_as_it_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn equals_share_content_by_weight_and_forward_to_the_primary() {
+async fn equal_priority_shares_content_but_not_forwarded_calls() {
     let (first, second) = twins();
     let mut config = in_order();
     config.upstream.endpoints =
@@ -87,9 +87,9 @@ async fn equals_share_content_by_weight_and_forward_to_the_primary() {
     assert_eq!(forwarded, [0, 120]);
 }
 
-/// A client that has been shown a head must not be answered for an older one, which nothing in the answer shows.
+/// A client that has seen a head must not get an answer for an older one: the answer would not show it.
 #[tokio::test(start_paused = true)]
-async fn what_is_forwarded_is_not_answered_behind_the_head_that_was_shown() {
+async fn forwarded_calls_are_not_answered_behind_the_shown_head() {
     let (first, second) = twins();
     let mut config = in_order();
     config.upstream.endpoints = vec![EndpointConfig::at(""), EndpointConfig::at("")];
@@ -116,7 +116,7 @@ async fn what_is_forwarded_is_not_answered_behind_the_head_that_was_shown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_block_that_one_has_not_got_another_is_asked_once() {
+async fn missing_block_is_asked_of_one_other_endpoint() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -126,15 +126,15 @@ async fn of_a_block_that_one_has_not_got_another_is_asked_once() {
         assert_eq!(program.ask("eth_call", call(at.clone())).await, "0x", "{at}");
     }
     assert_eq!(second.calls().iter().filter(|call| call.method == "eth_call").count(), 3);
-    // What is above the head nobody can have.
+    // No node can have a block above the head.
     let (_, reply) = program.call("eth_call", call(json!("0x79"))).await;
     assert_eq!(reply["error"]["message"], "header not found");
     assert_eq!(second.calls().iter().filter(|call| call.method == "eth_call").count(), 3);
 }
 
-/// Such as a gateway, which knows that without a node behind it.
+/// For example a gateway, which knows its chain without a node behind it.
 #[tokio::test(start_paused = true)]
-async fn one_that_says_who_it_is_and_nothing_else_is_left_alone_all_the_same() {
+async fn breaker_opens_although_identification_succeeds() {
     let (node, _) = twins();
     let program = in_memory::program(&node, &Config::default());
     introduced(&program).await;
@@ -142,15 +142,15 @@ async fn one_that_says_who_it_is_and_nothing_else_is_left_alone_all_the_same() {
     node.clear_calls();
     for _ in 0..600 {
         program.call(BALANCE, somebody()).await;
-        // As a page that watches readiness does.
+        // As a monitor of the readiness page does.
         program.upstream.outage();
         time::sleep(Duration::from_millis(100)).await;
     }
     let (asked, named) = (node.count(BALANCE), node.count("eth_chainId"));
-    assert!(asked < 30, "{asked} calls in a minute, {named} times who it is");
+    assert!(asked < 30, "{asked} calls and {named} identifications in a minute");
     let (_, reply) = program.call(BALANCE, somebody()).await;
     assert_eq!(reply["error"]["code"], -32010, "{reply}");
-    // With nobody but that page it is ready again, and the next call finds it so.
+    // Readiness checks alone notice the recovery, and the next call succeeds.
     node.clear_faults();
     while program.upstream.outage().is_some() {
         time::sleep(Duration::from_secs(1)).await;
@@ -160,7 +160,7 @@ async fn one_that_says_who_it_is_and_nothing_else_is_left_alone_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_fails_is_left_alone_and_found_again() {
+async fn failing_endpoint_is_skipped_until_it_recovers() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -179,7 +179,7 @@ async fn one_that_fails_is_left_alone_and_found_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forwarded_calls_alone_find_the_first_in_order_again() {
+async fn forwarded_calls_alone_restore_the_first_in_order() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -197,7 +197,7 @@ async fn forwarded_calls_alone_find_the_first_in_order_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stranger_is_never_asked_for_anything_but_its_name() {
+async fn wrong_chain_endpoint_only_gets_identity_calls() {
     let (first, _) = twins();
     let others: [fn(&mut holdfast::devchain::Config); 2] =
         [|config| config.chain_id = 5, |config| config.seed += 1];
@@ -231,7 +231,7 @@ async fn a_transaction_is_not_sent_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_all_lost_what_is_final_is_served_and_the_rest_fails_fast() {
+async fn without_nodes_final_data_is_served_and_the_rest_fails() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -260,7 +260,7 @@ async fn with_all_lost_what_is_final_is_served_and_the_rest_fails_fast() {
     }
 }
 
-/// A balancer that takes it out of service sends it nothing by which it could notice that the node is back.
+/// A balancer that takes the program out of service sends it no calls that could notice that the node is back.
 #[tokio::test]
 async fn readiness_is_lost_with_the_upstream_and_comes_back_by_itself() {
     let node = upstream::devchain().blocks(3, 1).run().await;
@@ -278,7 +278,7 @@ async fn readiness_is_lost_with_the_upstream_and_comes_back_by_itself() {
 }
 
 #[tokio::test]
-async fn the_list_of_endpoints_changes_while_it_runs() {
+async fn endpoint_list_changes_at_runtime() {
     let (first, second) = (upstream::devchain().blocks(5, 2), upstream::devchain().blocks(5, 2));
     let (first, second) = (first.run().await, second.run().await);
     let endpoints = |node: &upstream::Node| format!("[[upstream.endpoints]]\nurl = '{}'\n", node.url());
@@ -299,8 +299,8 @@ async fn the_list_of_endpoints_changes_while_it_runs() {
     client.ask(BALANCE, somebody()).await.unwrap();
     client.ask(BLOCK_BY_HASH, block).await.unwrap();
     assert_eq!((first.count(BALANCE), second.count(BALANCE)), (1, 1));
-    assert_eq!(second.count(BLOCK_BY_HASH), 0, "what is kept is kept");
-    // A stranger is not taken for the node that was there before.
+    assert_eq!(second.count(BLOCK_BY_HASH), 0, "cached blocks stay cached");
+    // A wrong-chain endpoint does not take the place of the former node.
     let stranger = upstream::devchain().config(|config| config.chain_id += 1).blocks(5, 2).run().await;
     std::fs::write(&path, endpoints(&stranger)).unwrap();
     program.signal(rustix::process::Signal::HUP);
@@ -310,13 +310,13 @@ async fn the_list_of_endpoints_changes_while_it_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_an_endpoint_that_is_replaced_is_not_forgotten() {
+async fn call_waiting_for_a_replaced_endpoint_completes() {
     let (first, second) = twins();
     let mut config = in_order();
     config.upstream.timeout = Duration::from_secs(600);
     let program = in_memory::program_over(&[&first], &config);
     introduced(&program).await;
-    // It breaks, and says nothing when it is asked who it is.
+    // The connection breaks, and the next identification hangs.
     first.fail(Fault::Reset).on(BALANCE).once();
     program.call(BALANCE, somebody()).await;
     first.fail(Fault::Hang).any().always();
@@ -336,19 +336,19 @@ async fn whoever_waits_for_an_endpoint_that_is_replaced_is_not_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_later_nothing_does_not_replace_an_earlier_something() {
+async fn null_does_not_replace_an_earlier_unproved_answer() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
-    // The one has it and cannot be believed, the other has not got it.
+    // The first has a block that cannot be proved, the second has none.
     first.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK_BY_HASH).always();
     second.fail(Fault::Null).on(BLOCK_BY_HASH).always();
     assert_eq!(program.ask(BLOCK_BY_HASH, json!([hash(&first, 5), true])).await["strange"], "0x1");
 }
 
-/// Alone, nothing speaks against it; against the block that comes for its proof, something does.
+/// Nothing contradicts the answer by itself; the block that is fetched for its proof does.
 #[tokio::test(start_paused = true)]
-async fn what_its_block_contradicts_is_asked_of_another() {
+async fn answer_contradicted_by_its_block_is_asked_elsewhere() {
     let wrong = [("transactionIndex", json!("0x2")), ("blockNumber", json!("0x9"))];
     for method in [RECEIPT, "eth_getTransactionByHash"] {
         for (member, lie) in &wrong {
@@ -371,9 +371,9 @@ async fn what_its_block_contradicts_is_asked_of_another() {
     }
 }
 
-/// A node that starts over, or was restored from a backup.
+/// A node that starts over, or is restored from a backup.
 #[tokio::test(start_paused = true)]
-async fn what_is_final_is_not_nothing_because_a_head_is_low() {
+async fn final_blocks_are_served_while_a_node_is_far_behind() {
     let (first, second) = (long(), long());
     let mut config = in_order();
     config.chain.window = 8;
@@ -397,7 +397,7 @@ fn long() -> DevChain {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_proved_is_asked_of_another_first() {
+async fn unprovable_answer_is_asked_elsewhere_first() {
     for on_mismatch in [OnMismatch::Pass, OnMismatch::Reject] {
         let (first, second) = twins();
         let mut config = in_order();
@@ -411,7 +411,7 @@ async fn what_cannot_be_proved_is_asked_of_another_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_status_tells_who_said_what_cannot_be_right() {
+async fn status_shows_which_endpoint_sent_a_wrong_answer() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -423,7 +423,7 @@ async fn the_status_tells_who_said_what_cannot_be_right() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_left_alone_for_years() {
+async fn retry_after_is_capped() {
     let (first, _) = twins();
     let program = in_memory::program_over(&[&first], &in_order());
     introduced(&program).await;
@@ -433,9 +433,9 @@ async fn nobody_is_left_alone_for_years() {
     assert_eq!(program.call(BALANCE, somebody()).await.0, 200);
 }
 
-/// With 200, as everything that a node says: the statuses are for what this program has to say itself.
+/// With status 200, like every answer of a node: the other statuses are for this program's own errors.
 #[tokio::test(start_paused = true)]
-async fn when_all_limit_their_rate_the_nodes_own_error_is_handed_on() {
+async fn rate_limit_error_of_all_nodes_is_passed_on() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -452,7 +452,7 @@ async fn when_all_limit_their_rate_the_nodes_own_error_is_handed_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_endpoint_is_not_asked_more_often_than_it_may_be() {
+async fn endpoint_rate_is_respected() {
     let (first, second) = twins();
     let mut config = in_order();
     config.upstream.endpoints[0].rate = Some(RateConfig { per_second: 5, burst: 5 });
@@ -462,7 +462,7 @@ async fn an_endpoint_is_not_asked_more_often_than_it_may_be() {
     first.clear_calls();
     second.clear_calls();
     let begun = Instant::now();
-    // Forwarded calls wait for the primary, content is fetched from the other.
+    // Forwarded calls wait for the primary; content comes from the other.
     for _ in 0..15 {
         program.ask(BALANCE, somebody()).await;
     }
@@ -512,9 +512,9 @@ async fn forwarded_calls_wait_for_the_primary_at_its_rate() {
     assert_eq!(second.count("eth_feeHistory"), 0);
 }
 
-/// The view of the chain goes first, and of those who are not answered nobody is answered with what is no more.
+/// Head refreshes go first, and calls that are not answered cause no outdated answers.
 #[tokio::test(start_paused = true)]
-async fn many_calls_at_an_endpoints_rate_do_not_keep_the_view_from_being_new() {
+async fn rate_limited_calls_do_not_delay_head_refreshes() {
     let (first, second) = twins();
     let mut config = in_order();
     config.upstream.endpoints[0].rate = Some(RateConfig { per_second: 5, burst: 5 });
@@ -549,7 +549,7 @@ async fn many_calls_at_an_endpoints_rate_do_not_keep_the_view_from_being_new() {
     assert_eq!(program.metric("heads_total{reason=\"reorg\"}"), 0);
 }
 
-/// Forwarded calls that take long do not keep the view from being new, either.
+/// Slow forwarded calls do not delay head refreshes, either.
 #[tokio::test(start_paused = true)]
 async fn refresh_of_the_head_needs_no_slot() {
     let (node, _) = twins();
@@ -580,13 +580,13 @@ async fn refresh_of_the_head_needs_no_slot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_behind_is_not_followed_backwards() {
+async fn head_does_not_move_back_to_a_lagging_endpoint() {
     for fault in [Fault::Reset, Fault::RateLimited { retry_after: Some(30) }] {
         let (first, second) = twins();
         second.lag(5);
         let program = in_memory::program_over(&[&first, &second], &in_order());
         introduced(&program).await;
-        // As much as is known of the chain after a minute.
+        // The head tracker knows a minute of the chain.
         for _ in 0..5 {
             first.mine(1);
             second.mine(1);
@@ -598,7 +598,7 @@ async fn one_that_is_behind_is_not_followed_backwards() {
             time::sleep(Duration::from_secs(2)).await;
             assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x7d", "{fault:?}");
         }
-        // It has gone back if it stays where it is.
+        // If the second node stays behind, the head goes back to it in the end.
         time::sleep(Duration::from_secs(10)).await;
         while program.ask("eth_blockNumber", json!([])).await != "0x78" {
             time::sleep(Duration::from_secs(2)).await;
@@ -608,7 +608,7 @@ async fn one_that_is_behind_is_not_followed_backwards() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_has_forgotten_is_asked_of_another() {
+async fn pruned_block_is_asked_of_another_endpoint() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -621,11 +621,11 @@ async fn what_one_has_forgotten_is_asked_of_another() {
         );
     }
     let asked = first.calls().iter().filter(|call| call.params.contains("true")).count();
-    assert_eq!(asked, 1, "it is asked again and again for what it does not have");
+    assert_eq!(asked, 1, "it is asked for pruned blocks again and again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_chain_is_followed_elsewhere_when_the_one_that_is_followed_fails() {
+async fn failed_primary_is_replaced() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -640,11 +640,11 @@ async fn the_chain_is_followed_elsewhere_when_the_one_that_is_followed_fails() {
     first.clear_faults();
     time::sleep(Duration::from_secs(2)).await;
     program.ask("eth_blockNumber", json!([])).await;
-    assert_eq!(followed(&program).as_deref(), Some("devchain 1"), "it changes only when it must");
+    assert_eq!(followed(&program).as_deref(), Some("devchain 1"), "the primary changes only when it must");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_final_and_forgotten_is_asked_elsewhere_and_nobody_else_is_followed_for_it() {
+async fn pruned_final_blocks_do_not_change_the_primary() {
     for pruned in [Pruned::Null, Pruned::Error4444] {
         let (first, second) = twins();
         let program = in_memory::program_over(&[&first, &second], &in_order());
@@ -663,13 +663,13 @@ async fn what_is_final_and_forgotten_is_asked_elsewhere_and_nobody_else_is_follo
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_behind_is_not_asked_for_what_is_above_it() {
+async fn lagging_endpoint_is_not_asked_for_newer_blocks() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
     first.lag(10);
     time::sleep(Duration::from_secs(2)).await;
-    // By this it shows.
+    // This refresh shows the lag.
     program.ask("eth_blockNumber", json!([])).await;
     for (method, params) in
         [(BLOCK_BY_NUMBER, json!(["0x76", true])), ("eth_getBlockTransactionCountByNumber", json!(["0x75"]))]
@@ -678,7 +678,7 @@ async fn one_that_is_behind_is_not_asked_for_what_is_above_it() {
     }
     for _ in 0..10 {
         time::sleep(Duration::from_secs(5)).await;
-        assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x78", "the other one is not behind");
+        assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x78", "the second is not behind");
     }
     assert_eq!(followed(&program).as_deref(), Some("devchain 1"));
 }

@@ -1,4 +1,4 @@
-//! Which endpoint is followed and which is believed, and what stays of one when the list changes.
+//! Choice of the primary, identity of endpoints, and their state when the list changes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,10 +28,10 @@ fn parts(chains: &[(&str, &DevChain)], config: &Config) -> Vec<EndpointParts> {
     chains.iter().enumerate().map(part).collect()
 }
 
-// ## Who is followed
+// ## The primary
 
 #[tokio::test(start_paused = true)]
-async fn at_its_rate_the_one_that_is_followed_is_waited_for() {
+async fn head_waits_for_a_rate_limited_primary() {
     let (first, second) = twins();
     let mut config = in_order();
     config.chain.max_staleness = Duration::from_millis(10);
@@ -50,7 +50,7 @@ async fn at_its_rate_the_one_that_is_followed_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_is_waited_for_if_it_is_short_and_else_another_is_followed() {
+async fn short_pause_keeps_the_primary_and_a_long_one_does_not() {
     for (retry_after, then) in [(None, FIRST), (Some(1), FIRST), (Some(30), SECOND)] {
         let (first, second) = twins();
         let program = in_memory::program_over(&[&first, &second], &in_order());
@@ -65,7 +65,7 @@ async fn a_pause_is_waited_for_if_it_is_short_and_else_another_is_followed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_limits_its_rate_for_good_is_not_waited_for_time_and_again() {
+async fn permanently_rate_limited_primary_is_replaced() {
     let (first, second) = twins();
     let mut config = in_order();
     config.chain.max_staleness = Duration::from_millis(10);
@@ -82,12 +82,12 @@ async fn one_that_limits_its_rate_for_good_is_not_waited_for_time_and_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_heads_cannot_be_proved_the_view_does_not_swing_between_two() {
+async fn unprovable_heads_do_not_make_the_primary_alternate() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
     for node in [&first, &second] {
-        // As if a fork had brought a member that nobody knows here.
+        // As if a fork had added an unknown header member.
         node.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK_BY_NUMBER).always();
     }
     for _ in 0..10 {
@@ -98,7 +98,7 @@ async fn where_heads_cannot_be_proved_the_view_does_not_swing_between_two() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_in_order_is_followed_again_when_it_is_as_far() {
+async fn first_in_order_is_primary_again_once_it_caught_up() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -111,7 +111,7 @@ async fn the_first_in_order_is_followed_again_when_it_is_as_far() {
     let watch = async |seconds: u64| {
         for _ in 0..seconds / 2 {
             time::sleep(Duration::from_secs(2)).await;
-            // What is asked of anybody finds that it is back, and does not use up the look that a head is owed.
+            // A forwarded call notices the recovery, and does not use up the comparison that a head refresh makes.
             program.ask(BALANCE, somebody()).await;
             assert_eq!(head(&program).await, "0x78");
         }
@@ -124,14 +124,15 @@ async fn the_first_in_order_is_followed_again_when_it_is_as_far() {
     assert_eq!(followed(&program).as_deref(), FIRST);
     let before = heads(&second);
     watch(20).await;
-    // The chain stands still here, and the spare is asked now and then whether it does there too.
-    assert!(heads(&second) <= before + 1, "the spare has rest");
-    // And as long as it was not, it was seldom asked: to be followed again, since the chain stood still, and to be compared.
+    // The chain stands still, so the spare is asked now and then whether it does there, too.
+    assert!(heads(&second) <= before + 1, "the spare is rarely asked");
+    // While behind, it was rarely asked: to become the primary again, because the chain stood still, and to be
+    // compared.
     assert!(asked < 14, "{asked} times");
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_one_that_lagged_is_left() {
+async fn only_a_demoted_primary_is_replaced() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -142,10 +143,10 @@ async fn only_the_one_that_lagged_is_left() {
     assert_eq!(followed(&program).as_deref(), SECOND);
 }
 
-// ## Who is asked
+// ## Calls
 
 #[tokio::test(start_paused = true)]
-async fn one_whose_connection_broke_is_found_again() {
+async fn endpoint_recovers_after_a_broken_connection() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -158,11 +159,11 @@ async fn one_whose_connection_broke_is_found_again() {
     }
     first.clear_calls();
     program.ask(BALANCE, somebody()).await;
-    assert_eq!(first.count(BALANCE), 1, "nothing has been wrong with it for long");
+    assert_eq!(first.count(BALANCE), 1, "it has been healthy for a while");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_that_is_gone_is_not_a_block_that_is_gone() {
+async fn missing_state_does_not_mean_missing_blocks() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -177,7 +178,7 @@ async fn a_state_that_is_gone_is_not_a_block_that_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn for_a_null_one_other_is_asked_and_no_retry_is_spent() {
+async fn null_asks_one_other_endpoint_and_spends_no_retry() {
     let nodes = [(); 3].map(|()| twins().0);
     let mut config = in_order();
     config.upstream.endpoints =
@@ -194,7 +195,7 @@ async fn for_a_null_one_other_is_asked_and_no_retry_is_spent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn absence_is_believed_only_of_one_that_is_as_far_as_the_view() {
+async fn null_counts_only_from_an_endpoint_at_the_head() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -211,10 +212,10 @@ async fn absence_is_believed_only_of_one_that_is_as_far_as_the_view() {
     assert_eq!(
         receipt,
         truth(&first, RECEIPT, &params),
-        "the head has it: what one said that is behind is no answer"
+        "the head has it: a null of a lagging endpoint is no answer"
     );
     assert_eq!(asked(), 3);
-    // Of one that is as far, it is.
+    // From an endpoint at the head, a null counts.
     let nothing = json!([format!("0x{}", "ab".repeat(32))]);
     time::sleep(Duration::from_secs(30)).await;
     second.lag(0);
@@ -229,7 +230,7 @@ async fn absence_is_believed_only_of_one_that_is_as_far_as_the_view() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_hangs_costs_its_time_twice() {
+async fn hanging_endpoint_costs_two_timeouts() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -245,7 +246,7 @@ async fn one_that_hangs_costs_its_time_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_slow_at_something_does_not_hang() {
+async fn endpoint_slow_at_one_method_stays_healthy() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -265,9 +266,9 @@ async fn one_that_is_slow_at_something_does_not_hang() {
     }
 }
 
-// ## Who they are
+// ## Identity
 
-/// Of the same chain id, and another chain.
+/// A node with the same chain id, but of another chain.
 fn impostor() -> DevChain {
     upstream::devchain()
         .config(|config| {
@@ -279,9 +280,9 @@ fn impostor() -> DevChain {
 }
 
 #[tokio::test(start_paused = true)]
-async fn which_chain_it_is_the_first_in_order_says() {
+async fn first_in_order_decides_the_chain() {
     let ((first, _), second) = (twins(), impostor());
-    // It takes its time.
+    // It answers slowly.
     first.fail(Fault::Queue(Duration::from_millis(300))).any().always();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -289,7 +290,7 @@ async fn which_chain_it_is_the_first_in_order_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_down_does_not_keep_the_others_from_saying_it() {
+async fn first_in_order_that_is_down_does_not_delay_identity() {
     for fault in [Fault::Hang, Fault::Reset] {
         let (first, second) = twins();
         first.fail(fault.clone()).any().always();
@@ -301,7 +302,7 @@ async fn one_that_is_down_does_not_keep_the_others_from_saying_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_genesis_that_the_first_does_not_say_is_that_of_the_next_in_order() {
+async fn next_in_order_decides_an_unavailable_genesis() {
     let ((first, second), third) = (twins(), impostor());
     let block_zero = Fault::Error { code: 4444, message: "pruned history unavailable".to_owned() };
     first.fail(block_zero).on(BLOCK_BY_NUMBER).once();
@@ -315,7 +316,7 @@ async fn a_genesis_that_the_first_does_not_say_is_that_of_the_next_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_malformed_chain_id_is_shown_for_what_it_is() {
+async fn malformed_chain_id_is_quoted() {
     let (node, _) = twins();
     node.fail(Fault::Lie(Lie::Field("any".to_owned(), json!("one")))).on("eth_chainId").always();
     let program = in_memory::program(&node, &Config::default());
@@ -329,7 +330,7 @@ async fn a_malformed_chain_id_is_shown_for_what_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn on_a_development_chain_what_takes_the_place_of_all_may_be_another() {
+async fn development_chain_may_be_replaced_by_another() {
     let node = |chain_id, seed: u64| {
         let config = upstream::devchain().config(|config| {
             config.chain_id = chain_id;
@@ -345,7 +346,7 @@ async fn on_a_development_chain_what_takes_the_place_of_all_may_be_another() {
         let program = in_memory::program(&before, &config);
         let gone = hash(&before, 5);
         program.ask(BLOCK_BY_HASH, json!([gone, true])).await;
-        // Beside it, it is a stranger on any chain.
+        // Beside the old node, the new one is on the wrong chain in any case.
         program
             .upstream
             .replace(parts(&[("devchain 0", &before), ("new", &after)], &config), &config.upstream);
@@ -369,10 +370,10 @@ async fn on_a_development_chain_what_takes_the_place_of_all_may_be_another() {
     }
 }
 
-// ## What stays when the list changes
+// ## Changes of the endpoint list
 
 #[tokio::test(start_paused = true)]
-async fn an_endpoint_that_stays_is_what_it_was() {
+async fn endpoint_keeps_its_state_when_the_list_changes() {
     let (first, second) = twins();
     let mut config = in_order();
     let program = in_memory::program_over(&[&first, &second], &config);
@@ -387,7 +388,7 @@ async fn an_endpoint_that_stays_is_what_it_was() {
     assert!(before[0].health != Health::Closed && before[1].paused.is_some());
     first.clear_calls();
     second.clear_calls();
-    // Turned round, with other weights and times.
+    // In the other order, with other weights and time-outs.
     config.upstream.endpoints.reverse();
     config.upstream.endpoints.iter_mut().for_each(|endpoint| endpoint.weight = 7);
     config.upstream.timeout = Duration::from_millis(700);
@@ -398,8 +399,8 @@ async fn an_endpoint_that_stays_is_what_it_was() {
     assert!(after[1].health != Health::Closed && after[0].paused.is_some());
     assert!(is_known(&program, 0) && is_known(&program, 1));
     time::sleep(Duration::from_secs(40)).await;
-    assert_eq!(first.count("eth_chainId") + second.count("eth_chainId"), 0, "it was known who they are");
-    // The new time counts for the old endpoint.
+    assert_eq!(first.count("eth_chainId") + second.count("eth_chainId"), 0, "they are identified already");
+    // The new time-out applies to the old endpoint.
     first.clear_faults();
     for node in [&first, &second] {
         node.fail(Fault::Hang).on(BALANCE).always();
@@ -410,7 +411,7 @@ async fn an_endpoint_that_stays_is_what_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_that_look_alike_keep_their_names_and_the_primary() {
+async fn equal_names_keep_their_suffixes_and_the_primary() {
     let (first, second) = twins();
     let mut config = in_order();
     config.upstream.endpoints = vec![EndpointConfig::at(""), EndpointConfig::at("")];
@@ -434,7 +435,7 @@ async fn two_that_look_alike_keep_their_names_and_the_primary() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_counted_for_an_endpoint_goes_with_it() {
+async fn metrics_of_an_endpoint_are_removed_with_it() {
     let (first, second) = twins();
     let config = in_order();
     let program = in_memory::program_over(&[&first, &second], &config);

@@ -1,4 +1,4 @@
-//! An endpoint that is in doubt, or has failed, is asked again: soon, cheaply, and by nobody's leave but its own answer.
+//! Probes of endpoints that are unidentified or have failed: soon, cheap, and decided by the endpoint's answer alone.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use crate::support::{
     upstream,
 };
 
-/// As it is without saying: an attempt has 25 s, a call 30.
+/// The default time-outs: 25 s for an attempt, 30 s for a call.
 fn unhurried() -> Config {
     let mut config = in_order();
     config.upstream.timeout = Config::default().upstream.timeout;
     config
 }
 
-// ## Who it is
+// ## Identity
 
-/// Of the same chain id, and another chain.
+/// A node with the same chain id, but of another chain.
 fn impostor() -> DevChain {
     let chain = upstream::devchain().config(|config| {
         config.chain_id = 1;
@@ -36,7 +36,7 @@ fn impostor() -> DevChain {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_cannot_show_its_first_block_just_now_is_not_taken_for_one_that_has_none() {
+async fn temporarily_unavailable_genesis_leaves_the_chain_unknown() {
     let refused = |status, code, message: &str| Fault::Refused { status, code, message: message.to_owned() };
     let error = |code, message: &str| Fault::Error { code, message: message.to_owned() };
     for fault in [
@@ -61,7 +61,7 @@ async fn one_that_cannot_show_its_first_block_just_now_is_not_taken_for_one_that
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_doubted_spare_is_asked_who_it_is_once_the_one_that_is_followed_is_left() {
+async fn unidentified_spare_is_probed_when_the_primary_is_demoted() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -73,16 +73,16 @@ async fn a_doubted_spare_is_asked_who_it_is_once_the_one_that_is_followed_is_lef
         program.upstream.demote(program.upstream.status().0[0].id);
         followed(&program)
     };
-    assert_eq!(leave_the_first().as_deref(), Some("devchain 0"), "nobody knows who the other is");
+    assert_eq!(leave_the_first().as_deref(), Some("devchain 0"), "the spare is not identified");
     time::sleep(Duration::from_millis(100)).await;
     assert_eq!(second.count(CHAIN_ID), 1);
-    assert_eq!(leave_the_first().as_deref(), Some("devchain 1"), "without anybody having waited");
+    assert_eq!(leave_the_first().as_deref(), Some("devchain 1"), "no call had to wait");
 }
 
-// ## Whether it is back
+// ## Recovery
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_call_that_tries_one_does_not_keep_it_from_the_others() {
+async fn slow_probing_call_does_not_block_others() {
     let (node, _) = twins();
     let program = in_memory::program(&node, &Config::default());
     introduced(&program).await;
@@ -109,8 +109,8 @@ async fn a_slow_call_that_tries_one_does_not_keep_it_from_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn however_often_it_is_asked_whether_it_is_ready_the_node_is_asked_once_a_second() {
-    // One that says who it is, one that was never known again after it was lost, one that lets everybody wait.
+async fn readiness_checks_probe_a_node_once_a_second() {
+    // A node that identifies itself, one that is never identified again after it was lost, and one that hangs.
     for (fault, most) in [(Fault::Status(503), 11), (Fault::Reset, 11), (Fault::Hang, 1)] {
         let (node, _) = twins();
         let program = in_memory::program(&node, &Config::default());
@@ -131,7 +131,7 @@ async fn however_often_it_is_asked_whether_it_is_ready_the_node_is_asked_once_a_
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_that_hang_the_second_is_left_alone_too() {
+async fn breakers_of_two_hanging_endpoints_both_open() {
     for method in [BALANCE, "eth_call"] {
         let (first, second) = twins();
         let program = in_memory::program_over(&[&first, &second], &unhurried());
@@ -142,7 +142,7 @@ async fn of_two_that_hang_the_second_is_left_alone_too() {
             program.call(method, somebody()).await;
             assert!(begun.elapsed() < Duration::from_secs(150), "{method}");
         }
-        // At most one call tries each of them, and nobody else waits.
+        // At most one call probes each of them, and no other call waits.
         for _ in 0..2 {
             let program = program.clone();
             tokio::spawn(async move { program.call(method, somebody()).await });
@@ -155,7 +155,7 @@ async fn of_two_that_hang_the_second_is_left_alone_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_hangs_up_soon_or_on_one_that_answers_others_says_nothing_against_it() {
+async fn client_hang_ups_do_not_count_against_an_endpoint() {
     let (node, _) = twins();
     let program = in_memory::program(&node, &Config::default());
     introduced(&program).await;

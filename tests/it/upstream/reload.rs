@@ -1,4 +1,4 @@
-//! SIGHUP and the nodes behind: which of them stay what they are, which change, and that nobody in front notices.
+//! SIGHUP and endpoints: which of them keep their state, which change, and that clients do not notice.
 
 use std::{
     collections::BTreeSet,
@@ -31,7 +31,7 @@ fn node() -> upstream::Builder {
 }
 
 #[tokio::test]
-async fn a_node_whose_secrets_are_the_same_stays_wherever_they_are_written() {
+async fn endpoint_with_unchanged_secrets_survives_a_reload() {
     let node = node().run().await;
     let (url, token) = (file("url", &format!("{}/KEY\n", node.url())), file("token", "TOKEN"));
     let toml = |more: &str| {
@@ -52,13 +52,13 @@ async fn a_node_whose_secrets_are_the_same_stays_wherever_they_are_written() {
     reload(&process, &path, &toml("[upstream]\ntimeout = '3s'")).await;
     let status = client.get(&format!("{}/status", process.admin_url())).await.json();
     assert_eq!(status["endpoints"][0]["state"], "rate_limited", "{status}");
-    assert_eq!(node.count("eth_chainId"), asked, "it was known who it is");
-    // With another token it is asked anew; and nothing is shown of either.
+    assert_eq!(node.count("eth_chainId"), asked, "it is identified already");
+    // With another token the program identifies the node again, and shows neither token.
     fs::write(&token, "OTHER-TOKEN").unwrap();
     reread(&process).await;
     eventually("it is asked who it is", async || node.count("eth_chainId") > asked).await;
     assert!(client.ask(BALANCE, somebody()).await.is_ok());
-    // Its filters are the node's own.
+    // The filters are the node's own and still exist.
     assert!(client.ask("eth_getFilterChanges", json!([filter.trim_matches('"')])).await.is_ok());
     let metrics = client.get(&format!("{}/metrics", process.admin_url())).await;
     for shown in [process.said(), metrics.text().to_owned(), status.to_string()] {
@@ -70,7 +70,7 @@ async fn a_node_whose_secrets_are_the_same_stays_wherever_they_are_written() {
 }
 
 #[tokio::test]
-async fn new_heads_are_heard_of_where_the_new_configuration_says() {
+async fn newheads_subscription_follows_the_configuration() {
     let (first, second) = (node().run().await, node().run().await);
     let toml = |ws: Option<&upstream::Node>| {
         let ws = ws.map_or_else(String::new, |node| format!("ws = '{}'\n", node.ws_url()));
@@ -92,18 +92,18 @@ async fn new_heads_are_heard_of_where_the_new_configuration_says() {
         assert!(said.contains("upstream.endpoints"), "{said}");
         told(times).await;
         let Some(ws) = ws else { continue };
-        // What follows a subscription by itself is over when the head is known.
+        // The refresh that follows a subscription is over when the head is known.
         eventually("the head", async || heads() > 0).await;
         let before = heads();
         ws.mine(1);
         eventually("the news", async || heads() > before).await;
     }
-    // The same again is no reason to hang up.
+    // Reading the same file again does not close the subscription.
     reread(&process).await;
     assert_eq!(process.said().matches("newHeads subscription established").count(), 3);
 }
 
-/// A configuration with these nodes behind, in this order, and both keys in some order.
+/// Returns a configuration with these endpoints in this order, and both keys.
 fn toml(nodes: &[&upstream::Node], pair: &Pair, keys: [&str; 2]) -> String {
     let mut toml = format!("[tls]\ncert = '{}'\nkey = '{}'\n", pair.cert.display(), pair.key.display());
     for (priority, node) in nodes.iter().enumerate() {
@@ -126,7 +126,7 @@ fn post(key: &str, method: &str, params: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_keys_and_certificate_change_under_load_and_nobody_notices() {
+async fn clients_notice_no_reload_of_nodes_keys_or_certificate() {
     let (first, second) = (node().run().await, node().run().await);
     let (authority, path) = (Arc::new(Authority::new()), file("holdfast.toml", ""));
     let pair = authority.pair();
@@ -177,11 +177,11 @@ async fn nodes_keys_and_certificate_change_under_load_and_nobody_notices() {
     for client in clients {
         client.await.unwrap();
     }
-    assert_eq!(fetched(), 1, "what is kept is kept");
+    assert_eq!(fetched(), 1, "cached blocks stay cached");
     assert!(first.count(BALANCE) > 0 && second.count(BALANCE) > 0);
     assert_eq!(process.metric("holdfast_connections_accepted_total").await, 7);
     assert_eq!(process.metric(r#"holdfast_config_reloads_total{outcome="applied"}"#).await, 24);
-    // A name that is gone is not counted for any more.
+    // The metrics no longer name the removed endpoint.
     eventually("the second to be forgotten", async || {
         let metrics = process.client().get(&format!("{}/metrics", process.admin_url())).await;
         !metrics.text().contains(&format!("{:?}", second.url()))

@@ -1,4 +1,4 @@
-//! Starting before the upstream, and knowing one chain from another.
+//! Start-up without an upstream, and identification of its chain.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ async fn readiness(client: &Client, proxy: &Proxy) -> (u16, String) {
     (response.status.as_u16(), response.text().to_owned())
 }
 
-/// An address on which nothing listens, until something does.
+/// Returns an address on which nothing listens yet.
 async fn free_address() -> std::net::SocketAddr {
     let listener = tokio::net::TcpListener::bind((std::net::IpAddr::from(upstream::NODES), 0)).await.unwrap();
     listener.local_addr().unwrap()
 }
 
 #[tokio::test]
-async fn it_starts_with_the_upstream_down_and_is_ready_when_it_comes() {
+async fn program_starts_without_upstream_and_becomes_ready() {
     let address = free_address().await;
     let proxy = proxy::new().upstream_url(&format!("http://{address}")).though_not_ready().run().await;
     let client = client::http(&proxy);
@@ -45,18 +45,18 @@ async fn it_starts_with_the_upstream_down_and_is_ready_when_it_comes() {
 }
 
 #[tokio::test]
-async fn a_call_does_not_wait_for_the_next_attempt_by_the_clock() {
+async fn call_does_not_wait_for_the_next_scheduled_attempt() {
     let address = free_address().await;
     let proxy = proxy::new().upstream_url(&format!("http://{address}")).though_not_ready().run().await;
     let client = client::http(&proxy);
-    // Long enough for the pauses between attempts to have grown.
+    // Long enough for the backoff to have grown.
     tokio::time::sleep(Duration::from_millis(1200)).await;
     let _node = upstream::devchain().run_on(address).await;
     assert!(client.ask("eth_gasPrice", json!([])).await.is_ok());
 }
 
 #[tokio::test]
-async fn a_node_that_refuses_us_is_quoted() {
+async fn refusing_node_is_quoted() {
     let node = upstream::devchain().run().await;
     let refusal = Fault::Error { code: -32002, message: "invalid\nproject id".to_owned() };
     node.fail(refusal).any().always();
@@ -71,7 +71,7 @@ async fn a_node_that_refuses_us_is_quoted() {
 }
 
 #[tokio::test]
-async fn another_chain_than_the_pinned_one_is_refused_and_never_used() {
+async fn chain_other_than_the_pinned_one_is_never_used() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new()
         .upstream(&node)
@@ -88,7 +88,7 @@ async fn another_chain_than_the_pinned_one_is_refused_and_never_used() {
     let (status, reason) = readiness(&client, &proxy).await;
     assert_eq!(status, 503);
     assert!(reason.contains("not 1"), "{reason}");
-    // Asked who it is, and nothing else.
+    // Only identification calls reached the node.
     assert_eq!(node.count("eth_gasPrice"), 0);
     let asked: Vec<_> = node.calls().into_iter().map(|call| call.method).collect();
     assert!(
@@ -101,7 +101,7 @@ async fn another_chain_than_the_pinned_one_is_refused_and_never_used() {
 }
 
 #[tokio::test]
-async fn who_comes_back_after_a_lost_connection_must_be_the_same() {
+async fn node_must_serve_the_same_chain_after_reconnecting() {
     let node = upstream::devchain().run().await;
     let address = node.address();
     let proxy = proxy::new().upstream(&node).run().await;
@@ -114,7 +114,7 @@ async fn who_comes_back_after_a_lost_connection_must_be_the_same() {
     let response = client.call("eth_gasPrice", json!([])).await;
     assert!(response.message().contains("serves chain 5"), "{}", response.text());
     assert_eq!(stranger.count("eth_gasPrice"), 0);
-    // The chain that was known has not changed.
+    // The known chain id has not changed.
     assert_eq!(client.ask("eth_chainId", json!([])).await.unwrap(), chain_id);
 
     drop(stranger);
@@ -131,7 +131,7 @@ async fn who_comes_back_after_a_lost_connection_must_be_the_same() {
 }
 
 #[tokio::test]
-async fn a_development_chain_may_start_anew() {
+async fn development_chain_may_restart() {
     let node = upstream::devchain().config(|config| config.chain_id = 31337).run().await;
     let address = node.address();
     let proxy = proxy::new().upstream(&node).run().await;
@@ -150,12 +150,12 @@ async fn a_development_chain_may_start_anew() {
 }
 
 #[tokio::test]
-async fn once_ready_it_asks_nothing_by_itself() {
+async fn ready_program_makes_no_calls_by_itself() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
     node.clear_calls();
-    // Longer than any pause between its first attempts.
+    // Longer than any pause between the first attempts.
     tokio::time::sleep(Duration::from_millis(600)).await;
     let _ = readiness(&client, &proxy).await;
     let _ = client.get(&proxy.admin_url("/status")).await;
@@ -163,7 +163,7 @@ async fn once_ready_it_asks_nothing_by_itself() {
 }
 
 #[tokio::test]
-async fn it_warns_of_operators_from_anywhere() {
+async fn public_admin_listener_is_warned_about() {
     let node = upstream::devchain().run().await;
     for (admin, warns) in [("127.0.0.1:0", false), ("0.0.0.0:0", true)] {
         let arguments = ["serve", "--listen", "127.0.0.1:0", "--admin", admin, "--upstream", &node.url()];
@@ -179,7 +179,7 @@ async fn it_warns_of_operators_from_anywhere() {
 }
 
 #[tokio::test]
-async fn a_known_chain_id_over_another_first_block_is_warned_of() {
+async fn known_chain_id_with_another_genesis_is_warned_about() {
     for (chain_id, warns) in [(1, true), (31337, false)] {
         let node = upstream::devchain().config(|config| config.chain_id = chain_id).run().await;
         let process = process::serve(&node).run().await;

@@ -1,4 +1,4 @@
-//! What takes long, in memory and under a clock that the test moves.
+//! Time-outs and deadlines, in memory and on a paused clock.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn chain() -> DevChain {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hanging_upstream_is_given_up_after_its_time() {
+async fn hanging_upstream_times_out() {
     let chain = chain();
     let program = in_memory::program(&chain, &Config::default());
     chain.fail(Fault::Hang).on(RECEIPT).once();
@@ -33,7 +33,7 @@ async fn a_hanging_upstream_is_given_up_after_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_has_a_deadline_whatever_it_waits_for() {
+async fn every_call_has_a_deadline() {
     let chain = chain();
     let mut config = Config::default();
     config.upstream.timeout = Duration::from_secs(3600);
@@ -46,7 +46,7 @@ async fn a_call_has_a_deadline_whatever_it_waits_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fetches_in_flight_are_bounded_and_so_is_the_wait_for_a_turn() {
+async fn fetches_in_flight_and_their_queue_are_bounded() {
     let chain = chain();
     let mut config = Config::default();
     config.upstream.max_in_flight = 3;
@@ -68,7 +68,7 @@ async fn fetches_in_flight_are_bounded_and_so_is_the_wait_for_a_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn once_known_the_upstream_is_left_alone() {
+async fn identified_upstream_gets_no_further_probes() {
     let chain = chain();
     let program = in_memory::program(&chain, &Config::default());
     assert_eq!(program.call("eth_chainId", json!([])).await.0, 200);
@@ -78,12 +78,12 @@ async fn once_known_the_upstream_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upstream_that_is_down_is_asked_less_and_less_often() {
+async fn unreachable_upstream_is_probed_with_backoff() {
     let chain = chain();
     chain.fail(Fault::Reset).any().always();
     let _program = in_memory::program(&chain, &Config::default());
     time::sleep(Duration::from_secs(60)).await;
-    // Three calls an attempt; doubling pauses from 0.25 s up to 5 s.
+    // Three calls per attempt; the pauses double from 0.25 s to 5 s.
     let attempts = chain.calls_total() / 3;
     assert!((12..=20).contains(&attempts), "{attempts} attempts in a minute");
 }

@@ -1,4 +1,4 @@
-//! What the upstream's client does on the wire: TLS, HTTP/2, packed answers, redirects, connections.
+//! The upstream client on the wire: TLS, HTTP/2, compressed answers, redirects, connections.
 
 use std::{collections::BTreeMap, io::Write, time::Duration};
 
@@ -20,17 +20,17 @@ use crate::support::{
     upstream,
 };
 
-/// The address that the upstream's URL names, and its certificate has to.
+/// The address in the upstream's URL, which its certificate must name.
 const HOST: &str = "127.0.0.1";
 
-/// Nobody listens there.
+/// An address on which nothing listens.
 const NOWHERE: &str = "http://127.0.0.1:1";
 
-/// Every name under which a proxy is looked up.
+/// Every environment variable that can name a proxy.
 const PROXY_VARIABLES: [&str; 6] =
     ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
 
-/// A call that is answered by the node only, and by nobody else's asking.
+/// Makes a call that only the node can answer, and that no other call shares.
 async fn balance(client: &Client, of: usize) -> client::Response {
     client.call("eth_getBalance", json!([format!("0x{of:040x}"), "latest"])).await
 }
@@ -43,7 +43,7 @@ fn is_upstream_failure(response: &client::Response, message: &str) {
 // ## TLS
 
 #[tokio::test]
-async fn http2_is_spoken_where_it_is_offered_and_http1_otherwise() {
+async fn http2_is_used_if_offered_and_http1_otherwise() {
     let chain = upstream::devchain().blocks(2, 3).chain();
     let authority = Authority::new();
     for (offered, version) in [
@@ -66,17 +66,17 @@ async fn http2_is_spoken_where_it_is_offered_and_http1_otherwise() {
             assert_eq!(request.version, version, "{offered:?}");
         }
         if version == Version::HTTP_2 {
-            // Calls share what is there: that is what it is for.
+            // Calls share the HTTP/2 connection.
             assert_eq!(seen.connections, before, "{offered:?}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_certificate_that_cannot_be_trusted_is_refused_by_name() {
+async fn untrusted_certificate_is_refused_and_named() {
     let chain = upstream::devchain().chain();
     let (trusted, stranger) = (Authority::new(), Authority::new());
-    // By somebody whom nobody knows, and for somebody else.
+    // Signed by an unknown authority, and for another host.
     for (authority, name) in [(&stranger, HOST), (&trusted, "node.example")] {
         let node = server::node(&chain).tls(authority, name, &["h2", "http/1.1"]).run().await;
         let process = process::serve_url(&node.url())
@@ -97,7 +97,7 @@ async fn a_certificate_that_cannot_be_trusted_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn without_authorities_there_is_no_https_but_all_else() {
+async fn missing_root_certificates_disable_only_https() {
     let none = [("SSL_CERT_FILE", "/dev/null"), ("SSL_CERT_DIR", "/dev/null")];
     let node = upstream::devchain().run().await;
     let builder = process::serve(&node);
@@ -115,7 +115,7 @@ async fn without_authorities_there_is_no_https_but_all_else() {
     );
 }
 
-// ## Packed answers
+// ## Compressed answers
 
 fn gzip(body: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
@@ -137,7 +137,7 @@ fn packed(coding: &'static str, body: Vec<u8>) -> Response<Bytes> {
 }
 
 #[tokio::test]
-async fn packed_answers_are_unpacked() {
+async fn compressed_answers_are_decompressed() {
     let chain = upstream::devchain().blocks(1, 50).chain();
     for (coding, pack) in PACKED {
         let node =
@@ -155,7 +155,7 @@ async fn packed_answers_are_unpacked() {
 }
 
 #[tokio::test]
-async fn an_answer_that_unpacks_past_the_limit_is_cut_off() {
+async fn decompression_stops_at_the_answer_limit() {
     let chain = upstream::devchain().chain();
     let limit = ByteSize::mib(1);
     for (coding, pack) in PACKED {
@@ -180,7 +180,7 @@ async fn an_answer_that_unpacks_past_the_limit_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_packed_answer_that_cannot_be_unpacked_is_a_failure() {
+async fn corrupt_compressed_answer_is_a_failure() {
     let chain = upstream::devchain().blocks(1, 5).chain();
     let cut = |mut packed: Vec<u8>| packed.drain(..packed.len() / 2).collect();
     for (coding, pack) in PACKED {
@@ -235,7 +235,7 @@ async fn a_redirect_is_not_followed_and_takes_no_key_along() {
 
 // ## Connections
 
-/// A proxy in front of this server, and its client.
+/// Starts a proxy in front of this server, with a client.
 async fn in_front_of(node: &Server, max_in_flight: usize) -> (proxy::Proxy, Client) {
     let proxy = proxy::new()
         .upstream_url(&node.url())
@@ -247,7 +247,7 @@ async fn in_front_of(node: &Server, max_in_flight: usize) -> (proxy::Proxy, Clie
 }
 
 #[tokio::test]
-async fn a_connection_is_used_again() {
+async fn connection_is_reused() {
     let chain = upstream::devchain().chain();
     let node = server::node(&chain).run().await;
     let (_proxy, client) = in_front_of(&node, 256).await;
@@ -269,12 +269,12 @@ async fn connections_are_bounded_like_calls_in_flight() {
     let answers = join_all((0..100).map(|of| balance(&client, of))).await;
     assert!(answers.iter().all(|answer| answer.outcome().is_ok()), "{answers:?}");
     let seen = node.seen();
-    // A call that was given another's connection while its own was being made leaves a spare one.
+    // A call that takes over another's connection while its own is being opened leaves a spare one.
     assert!(seen.most_open <= 2 * most, "{} at once, {} in all", seen.most_open, seen.connections);
 }
 
 #[tokio::test]
-async fn a_connection_that_the_node_closed_meanwhile_fails_no_call() {
+async fn connection_closed_by_the_node_fails_no_call() {
     let chain = upstream::devchain().chain();
     let authority = Authority::new();
     for protocols in [&[][..], &["http/1.1"], &["h2"]] {
@@ -286,7 +286,7 @@ async fn a_connection_that_the_node_closed_meanwhile_fails_no_call() {
         for of in 0..20 {
             node.hang_up();
             eventually("all are closed", async || node.seen().open == 0).await;
-            // Time for the news to travel.
+            // Time for the close to arrive.
             time::sleep(Duration::from_millis(20)).await;
             eventually("the news", async || !node.is_half_closed()).await;
             let answer = balance(&client, of).await;
@@ -297,7 +297,7 @@ async fn a_connection_that_the_node_closed_meanwhile_fails_no_call() {
 }
 
 #[tokio::test]
-async fn a_connection_on_which_the_node_has_fallen_silent_is_given_up() {
+async fn silent_connection_is_abandoned() {
     let chain = upstream::devchain().chain();
     let authority = Authority::new();
     for protocol in ["h2", "http/1.1"] {
@@ -311,7 +311,7 @@ async fn a_connection_on_which_the_node_has_fallen_silent_is_given_up() {
         assert!(balance(&client, 0).await.outcome().is_ok());
         let silent = node.seen().open;
         node.fall_silent();
-        // It cannot be told from a slow node at first: each such connection costs a call, and no more.
+        // At first this looks like a slow node: each such connection costs one call, and no more.
         let lost = join_all((1..=silent).map(|of| balance(&client, of))).await;
         let told = |answer: &client::Response| matches!(answer.code(), Some(-32010 | -32011));
         assert!(lost.iter().all(told), "{protocol}: {lost:?}");
@@ -323,7 +323,7 @@ async fn a_connection_on_which_the_node_has_fallen_silent_is_given_up() {
 // ## Proxies
 
 #[tokio::test]
-async fn a_node_on_this_machine_is_asked_directly_whatever_the_environment_says() {
+async fn local_node_is_reached_without_the_environments_proxy() {
     let chain = upstream::devchain().chain();
     let authority = Authority::new();
     let through = |builder: process::Builder, proxy: &str| {
@@ -337,7 +337,7 @@ async fn a_node_on_this_machine_is_asked_directly_whatever_the_environment_says(
         assert!(balance(&process.client(), 1).await.outcome().is_ok());
     }
 
-    // One that is not is asked through the proxy, which here answers itself.
+    // A node elsewhere is reached through the proxy, which answers itself here.
     let middle = server::node(&chain).run().await;
     let process = through(process::serve_url("http://node.invalid:8545"), &middle.url()).run().await;
     assert!(balance(&process.client(), 1).await.outcome().is_ok());
