@@ -1,4 +1,4 @@
-//! A data directory that is copied, and served elsewhere.
+//! Copies of a data directory, served elsewhere.
 
 use std::{
     path::{Path, PathBuf},
@@ -59,7 +59,7 @@ async fn copy_made_under_load_is_confirmed_and_answers_the_truth() {
         assert!(second.metric(r#"holdfast_tier_reads_total{tier="disk",outcome="hit"}"#).await > 0);
         second.app.stop().await;
     }
-    // Without a node a copy answers with the truth, or not at all.
+    // Without a node, a copy gives true answers or none.
     node.fail(Fault::Status(503)).always();
     let alone = start(&node, &copies[2], false).await;
     let client = client::http(&alone);
@@ -86,7 +86,7 @@ async fn copy_answers_for_blocks_that_the_node_has_pruned() {
         let client = client::http(&proxy);
         confirmed(&proxy).await;
         assert_eq!(client.ask(BLOCK_BY_NUMBER, json!([number(7), true])).await, truth);
-        // It is written to, like any directory.
+        // The copy is written to, like any directory.
         ask_all(&client, &node, [35]).await;
         kept(&proxy, "disk", 2).await;
         proxy.app.stop().await;
@@ -109,7 +109,7 @@ async fn call_before_finality_is_known_waits_for_it() {
     for _ in 0..10 {
         let proxy = start(&node, &data, true).await;
         let client = client::http(&proxy);
-        // The head, and the finalized block.
+        // Delays the answers for the head and the finalized block.
         node.fail(Fault::Delay(Duration::from_millis(400))).on(BLOCK_BY_NUMBER).times(2);
         let second = async {
             eventually("the head is known", async || proxy.metric("holdfast_head_number").await == 60).await;
@@ -120,7 +120,7 @@ async fn call_before_finality_is_known_waits_for_it() {
         if [&first, &second] == truths.each_ref() {
             return;
         }
-        // The wait is bounded: not where the machine stood still.
+        // The wait is bounded: it may run out on a machine that stands still.
         assert!(begun.elapsed() > Duration::from_millis(1500), "{first:?} {second:?}");
         node.clear_faults();
         proxy.app.stop().await;

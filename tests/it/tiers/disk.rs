@@ -1,4 +1,5 @@
-//! The cache on disk: what is found is what was put, whatever happened to the process, the disk and the files.
+//! The disk tier: it returns records as they were written or not at all, after kills, on full disks, and from damaged
+//! files.
 
 mod bounds;
 mod content;
@@ -30,7 +31,7 @@ use self::content::Content;
 const CHAIN: ChainKey = ChainKey { id: 1, genesis: B256::repeat_byte(0xd4) };
 const OTHER: ChainKey = ChainKey { id: 1, genesis: B256::repeat_byte(0x11) };
 
-/// A directory that is gone after the test.
+/// A directory that is removed after the test.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -50,12 +51,12 @@ impl Directory {
         self.0.join(format!("v2-{}-{:x}", chain.id, chain.genesis))
     }
 
-    /// Every file in it and in its folders.
+    /// Returns every file in the directory and its folders.
     fn files(&self) -> Vec<PathBuf> {
         files(&self.0)
     }
 
-    /// What segments and indexes take.
+    /// Returns the size of all segments and indexes.
     fn bytes(&self) -> u64 {
         let counts =
             |path: &&PathBuf| path.extension().is_some_and(|suffix| suffix == "seg" || suffix == "idx");
@@ -73,7 +74,8 @@ fn open(path: &Path, size: ByteSize) -> Result<Disk, DiskError> {
     Disk::open(&DiskConfig { size, ..DiskConfig::new(path) })
 }
 
-/// A process that another test starts has all our files, this lock too, until it becomes its own program.
+/// Opens a directory, and waits while it is in use: a process that another test starts inherits all our files, this
+/// lock too, until it executes its own program.
 pub(super) fn open_when_free(path: &Path, size: ByteSize) -> Disk {
     let patience = Instant::now() + Duration::from_secs(20);
     loop {
@@ -103,10 +105,10 @@ async fn put_both(disk: &Disk, chain: ChainKey, content: &Content) {
     }
 }
 
-/// The part as it is found, if it is.
+/// Returns whether the part is found, and asserts that it is the one that was written.
 async fn found(disk: &Disk, chain: ChainKey, part: Part, content: &Content) -> bool {
     let Some(value) = disk.get(chain, part, content.hash).await.unwrap() else { return false };
-    // A value that was damaged says so itself.
+    // A damaged value does not open.
     let Ok(text) = value.open() else { return false };
     assert_eq!(text, content.text(part), "{part:?} of {} is another", content.number.0);
     true

@@ -1,4 +1,4 @@
-//! Many with one Redis, which comes and goes, is full, and is written to by anybody.
+//! Instances that share one Redis, which comes and goes, is full, or holds foreign data.
 
 use std::sync::{
     Arc,
@@ -25,13 +25,13 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn a_redis_that_comes_and_goes_is_nobodys_trouble() {
-    let Some(server) = redis("a_redis_that_comes_and_goes_is_nobodys_trouble") else { return };
+async fn redis_outages_do_not_affect_answers() {
+    let Some(server) = redis("redis_outages_do_not_affect_answers") else { return };
     let mut server = server.run().await;
     let node = upstream::devchain().blocks(300, 2).run().await;
     let small = |config: &mut Config| {
         config.cache.redis = Some(server.config());
-        // So that much of it is asked for again.
+        // A small cache, so that many blocks are requested again.
         config.cache.size = bytesize::ByteSize::kib(64);
     };
     let proxy = Arc::new(proxy::new().upstream(&node).config(small).run().await);
@@ -61,7 +61,7 @@ async fn a_redis_that_comes_and_goes_is_nobodys_trouble() {
         server.kill();
         let failed = r#"holdfast_tier_reads_total{tier="redis",outcome="skipped"}"#;
         let before = proxy.metric(failed).await;
-        eventually("it is done without", async || proxy.metric(failed).await > before + 20).await;
+        eventually("reads skip it", async || proxy.metric(failed).await > before + 20).await;
         server.start().await;
     }
     let before = proxy.metric(hits).await;
@@ -72,8 +72,8 @@ async fn a_redis_that_comes_and_goes_is_nobodys_trouble() {
 }
 
 #[tokio::test]
-async fn what_somebody_else_writes_into_redis_is_never_served() {
-    let Some(server) = redis("what_somebody_else_writes_into_redis_is_never_served") else { return };
+async fn foreign_writes_to_redis_are_never_served() {
+    let Some(server) = redis("foreign_writes_to_redis_are_never_served") else { return };
     let server = server.run().await;
     let node = upstream::devchain().blocks(60, 2).run().await;
     let shared = |config: &mut Config| config.cache.redis = Some(server.config());
@@ -86,7 +86,7 @@ async fn what_somebody_else_writes_into_redis_is_never_served() {
     let mut random = fastrand::Rng::with_seed(11);
     let mut keys = raw.keys().await;
     assert!(keys.len() > 100, "{}", keys.len());
-    // Without what is final, or the epoch, nothing of it would be believed: these stay.
+    // The notes of the finalized block and the epoch stay: without them, nothing else would count.
     let is_small = |key: &Vec<u8>| key.len() == "holdfast:".len() + ChainKey::LEN + 1;
     keys.retain(|key| !is_small(key));
     keys.sort();
@@ -99,7 +99,7 @@ async fn what_somebody_else_writes_into_redis_is_never_served() {
                 value[at] ^= 1 << random.u8(..8);
             }
             1 => value.truncate(random.usize(..=value.len())),
-            // Another's, whole: the sum is right, and it is not what it should be.
+            // Another entry's value: its checksum is right, and its content is wrong.
             2 => value = raw.ask(&[b"GETRANGE", &pair[1], b"0", b"-1"]).await,
             _ => continue,
         }
@@ -117,15 +117,15 @@ async fn what_somebody_else_writes_into_redis_is_never_served() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_confirmed_holds_up_nobody_and_is_asked_for_seldom() {
-    let Some(server) = redis("what_cannot_be_confirmed_holds_up_nobody_and_is_asked_for_seldom") else {
+async fn unconfirmed_tier_delays_no_call_and_is_rarely_retried() {
+    let Some(server) = redis("unconfirmed_tier_delays_no_call_and_is_rarely_retried") else {
         return;
     };
     let server = server.run().await;
     let node = upstream::devchain().blocks(300, 1).run().await;
     let data = directory();
     fill(&node, &data, 1..=20).await;
-    // Somebody is far ahead.
+    // Another instance is far ahead.
     let genesis = node.hash_at(0).unwrap();
     let chain = ChainKey { id: node.config().chain_id, genesis };
     server.tier().note_finalized(chain, BlockNumber(10_000), BlockHash(genesis)).await.unwrap();
@@ -141,12 +141,12 @@ async fn what_cannot_be_confirmed_holds_up_nobody_and_is_asked_for_seldom() {
     .await;
     let before = fetches(&node);
     ask_all(&client::http(&both), &node, 1..=20).await;
-    // These are counted by the comparison itself.
+    // The comparison itself counts these calls.
     let compared: usize =
         (1..=20).map(|at| calls(&node, at).iter().filter(|call| is_fetch(call)).count()).sum();
     assert_eq!(fetches(&node) - before, compared as u64, "the directory has it all");
     let asked = node.calls().iter().filter(|call| call.params.contains("0x2710")).count() as u64;
-    // At once, after 250 ms, after 500 ms more, and so on; the first attempts may be from before the clock was read.
+    // At once, after 250 ms, after 500 ms more, and so on; the first attempts may come before `begun`.
     let pauses = u64::from((1 + begun.elapsed().as_millis() / 250).ilog2());
     assert!(asked <= 3 + pauses, "asked {asked} times");
     assert!(asked >= 1);
@@ -161,8 +161,8 @@ fn is_fetch((method, params): &(&str, Value)) -> bool {
 }
 
 #[tokio::test]
-async fn what_was_left_out_is_handed_on_when_it_is_warmed() {
-    let Some(server) = redis("what_was_left_out_is_handed_on_when_it_is_warmed") else { return };
+async fn warming_writes_entries_missed_during_an_outage() {
+    let Some(server) = redis("warming_writes_entries_missed_during_an_outage") else { return };
     let mut server = server.run().await;
     let node = upstream::devchain().blocks(60, 2).run().await;
     let shared = |config: &mut Config| config.cache.redis = Some(server.config());
@@ -199,8 +199,8 @@ async fn what_was_left_out_is_handed_on_when_it_is_warmed() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_proved_is_asked_for_again_once_it_is_final_and_then_shared() {
-    let test = "what_cannot_be_proved_is_asked_for_again_once_it_is_final_and_then_shared";
+async fn unproved_entries_are_refetched_when_final_and_shared() {
+    let test = "unproved_entries_are_refetched_when_final_and_shared";
     let Some(server) = redis(test) else { return };
     let server = server.run().await;
     let node = upstream::devchain().blocks(60, 2).run().await;
@@ -223,9 +223,9 @@ async fn what_cannot_be_proved_is_asked_for_again_once_it_is_final_and_then_shar
     finalize(&node, &first, 60).await;
     let asked = fetches(&node);
     ask(&first).await;
-    assert_eq!(fetches(&node), asked + 2, "it was said before it was final");
+    assert_eq!(fetches(&node), asked + 2, "it was fetched before it was final");
     ask(&first).await;
-    assert_eq!(fetches(&node), asked + 2, "and now it was not");
+    assert_eq!(fetches(&node), asked + 2, "now it is final");
     kept(&first, "redis", 2).await;
     first.app.stop().await;
     let second = proxy::new().upstream(&node).config(shared).run().await;
@@ -235,8 +235,8 @@ async fn what_cannot_be_proved_is_asked_for_again_once_it_is_final_and_then_shar
 }
 
 #[tokio::test]
-async fn a_tier_that_can_be_read_and_not_written_goes_on_answering() {
-    let Some(server) = redis("a_tier_that_can_be_read_and_not_written_goes_on_answering") else { return };
+async fn read_only_tier_still_answers() {
+    let Some(server) = redis("read_only_tier_still_answers") else { return };
     let server = server.with("maxmemory-policy", "noeviction").run().await;
     let node = upstream::devchain().blocks(60, 2).run().await;
     let shared = |config: &mut Config| config.cache.redis = Some(server.config());
@@ -252,7 +252,7 @@ async fn a_tier_that_can_be_read_and_not_written_goes_on_answering() {
     let _: () = server.raw().await.ask(&[b"CONFIG", b"SET", b"maxmemory", b"1"]).await;
     let (asked, finalized) = (fetches(&node), "holdfast_finalized_number");
     for some in [2..=5, 6..=9, 10..=13, 14..=20] {
-        // What is final moves on, and cannot be noted.
+        // Finality advances, and cannot be noted.
         let before = second.metric(finalized).await;
         node.mine_many(40, 1);
         eventually("it is known", async || {
@@ -269,8 +269,8 @@ async fn a_tier_that_can_be_read_and_not_written_goes_on_answering() {
 }
 
 #[tokio::test]
-async fn what_redis_had_is_in_the_directory_afterwards() {
-    let Some(server) = redis("what_redis_had_is_in_the_directory_afterwards") else { return };
+async fn entries_from_redis_are_written_to_disk() {
+    let Some(server) = redis("entries_from_redis_are_written_to_disk") else { return };
     let server = server.run().await;
     let node = upstream::devchain().blocks(60, 2).run().await;
     let shared = |config: &mut Config| config.cache.redis = Some(server.config());

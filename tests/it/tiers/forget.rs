@@ -1,4 +1,4 @@
-//! What is to be forgotten does not come back out of a tier.
+//! Purged data does not come back from a tier.
 
 use serde_json::{Value, json};
 
@@ -15,14 +15,14 @@ async fn purge(proxy: &Proxy, hash: &str) -> Value {
     Response::of(client::at(&proxy.admin_url(&format!("/purge?q={hash}"))).post()).await.json()
 }
 
-/// Asks for a final block and its receipts, by number.
+/// Requests a final block and its receipts, by number.
 async fn ask(proxy: &Proxy, at: u64) {
     let client = client::http(proxy);
     client.ask(BLOCK_BY_NUMBER, json!([number(at), true])).await.unwrap();
     client.ask(RECEIPTS, json!([number(at)])).await.unwrap();
 }
 
-/// So often the node is asked for what is in this block.
+/// Returns the number of upstream calls that this block costs.
 async fn cost(node: &Node, proxy: &Proxy, at: u64) -> u64 {
     let before = fetches(node);
     ask(proxy, at).await;
@@ -30,8 +30,8 @@ async fn cost(node: &Node, proxy: &Proxy, at: u64) -> u64 {
 }
 
 #[tokio::test]
-async fn what_is_purged_is_purged_from_tiers() {
-    let Some(server) = redis("what_is_purged_is_purged_from_tiers") else { return };
+async fn purge_removes_blocks_from_tiers() {
+    let Some(server) = redis("purge_removes_blocks_from_tiers") else { return };
     let mut server = server.run().await;
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
@@ -56,14 +56,14 @@ async fn what_is_purged_is_purged_from_tiers() {
     written(&first, 6).await;
     first.app.stop().await;
 
-    // By a transaction that only tiers have.
+    // By a transaction that only the tiers have.
     let second = start().await;
     confirmed(&second).await;
     let transaction = format!("{:#x}", node.transactions_of(node.hash_at(6).unwrap())[1]);
     let purged = purge(&second, &transaction).await;
     assert_eq!((&purged["purged"], &purged["left_in"]), (&json!([]), &json!([])), "{purged}");
     assert_eq!((cost(&node, &second, 6).await, cost(&node, &second, 5).await), (2, 0));
-    // Where it cannot be, that is said.
+    // A tier that cannot be purged is named.
     server.kill();
     let purged = purge(&second, &hash(5)).await;
     assert_eq!(purged["left_in"], json!(["redis"]), "{purged}");

@@ -1,4 +1,4 @@
-//! A disk that is full, or can no longer be written to, under the whole proxy.
+//! A disk that is full or read-only, under the whole proxy.
 
 use std::{cell::Cell, fs};
 
@@ -18,8 +18,8 @@ const WRITTEN: &str = r#"holdfast_tier_writes_total{tier="disk",outcome="written
 const WRITING: &str = r#"holdfast_tier_writing{tier="disk"}"#;
 
 #[tokio::test]
-async fn a_full_disk_is_left_alone_and_is_nobodys_trouble() {
-    let test = "a_full_disk_is_left_alone_and_is_nobodys_trouble";
+async fn full_disk_pauses_writes_and_affects_no_call() {
+    let test = "full_disk_pauses_writes_and_affects_no_call";
     let Some(mounted) = Mounted::new(test, directory()) else { return };
     let node = upstream::devchain().blocks(900, 6).run().await;
     let proxy = start(&node, mounted.folder(), true).await;
@@ -33,7 +33,7 @@ async fn a_full_disk_is_left_alone_and_is_nobodys_trouble() {
         ask(at).await;
     }
     let next = Cell::new(201);
-    eventually("it is full, and left alone", async || {
+    eventually("it is full, and writes pause", async || {
         ask(next.get()).await;
         next.set(next.get() + 1);
         proxy.metric(FAILED).await > 0 && proxy.metric(WRITING).await == 0
@@ -42,7 +42,7 @@ async fn a_full_disk_is_left_alone_and_is_nobodys_trouble() {
     ask_all(&client, &node, [1, 100, 200, 820, 830]).await;
     proxy.app.stop().await;
 
-    // What came before it was full is there after a restart.
+    // Blocks written before the disk was full are there after a restart.
     let proxy = start(&node, mounted.folder(), true).await;
     confirmed(&proxy).await;
     let asked = fetches(&node);
@@ -52,14 +52,14 @@ async fn a_full_disk_is_left_alone_and_is_nobodys_trouble() {
 }
 
 #[tokio::test]
-async fn a_disk_that_turns_read_only_goes_on_answering_and_is_written_to_when_it_can_be() {
-    let test = "a_disk_that_turns_read_only_goes_on_answering_and_is_written_to_when_it_can_be";
+async fn disk_that_turns_read_only_answers_and_recovers() {
+    let test = "disk_that_turns_read_only_answers_and_recovers";
     let node = upstream::devchain().blocks(900, 2).run().await;
     let directory = directory();
     fill(&node, &directory, [1]).await;
     let folder =
         fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_dir());
-    // Only the folder of the chain: the lock beside it is held open, which no read-only file system allows.
+    // Only the chain's folder: the lock beside it is held open, which no read-only file system allows.
     let Some(mounted) = Mounted::new(test, folder.unwrap()) else { return };
     let proxy = start(&node, &directory, true).await;
     let client = client::http(&proxy);
@@ -68,10 +68,10 @@ async fn a_disk_that_turns_read_only_goes_on_answering_and_is_written_to_when_it
     kept(&proxy, "disk", 20).await;
     mounted.remount("ro").await;
     ask_all(&client, &node, 11..=20).await;
-    eventually("it is left alone", async || proxy.metric(WRITING).await == 0).await;
+    eventually("writes pause", async || proxy.metric(WRITING).await == 0).await;
     let written = proxy.metric(WRITTEN).await;
     let admin = proxy.app.admin_address().to_string();
-    // Also of what is there, for which nothing has to be written.
+    // The same holds for present blocks, for which nothing has to be written.
     for blocks in ["1..5", "11..15"] {
         let warmed = output(holdfast(&["warm", "--blocks", blocks, "--admin", &admin])).await;
         let said = text(&warmed.stdout);

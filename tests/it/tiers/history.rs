@@ -1,4 +1,4 @@
-//! What was final is another now, which must not happen.
+//! Finalized blocks that changed, which must not happen.
 
 use std::{fs, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn what_was_final_and_is_another_now_empties_the_indexes_and_keeps_content() {
+async fn changed_finality_clears_indexes_but_keeps_content() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     fill(&node, &data, [10, 40]).await;
@@ -33,14 +33,14 @@ async fn what_was_final_and_is_another_now_empties_the_indexes_and_keeps_content
     eventually("the alarm", async || second.metric("holdfast_finality_alarms_total").await >= 1).await;
     assert_eq!(client.ask(BLOCK_BY_HASH, json!([old, true])).await, content);
     second.app.stop().await;
-    // And so it is from the next start on.
+    // The same holds from the next start on.
     let third = start(&node, &data, true).await;
     ask_all(&client::http(&third), &node, [10, 40, 44]).await;
     assert_eq!(third.metric("holdfast_finality_alarms_total").await, 0);
 }
 
 #[tokio::test]
-async fn what_is_final_now_does_not_vouch_for_what_was_final_before_the_start() {
+async fn new_finality_does_not_confirm_old_entries() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     fill(&node, &data, [10, 40]).await;
@@ -48,7 +48,7 @@ async fn what_is_final_now_does_not_vouch_for_what_was_final_before_the_start() 
 
     let second = start(&node, &data, true).await;
     let client = client::http(&second);
-    // What is final is known, and told, before anything is asked for that was so before.
+    // The finalized block is known before any block is requested that was final earlier.
     client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
     client.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -57,7 +57,7 @@ async fn what_is_final_now_does_not_vouch_for_what_was_final_before_the_start() 
 }
 
 #[tokio::test]
-async fn what_was_confirmed_before_anything_was_final_is_confirmed_again_when_something_is() {
+async fn tier_is_confirmed_again_once_finality_is_known() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     fill(&node, &data, [10, 40]).await;
@@ -78,13 +78,13 @@ async fn what_was_confirmed_before_anything_was_final_is_confirmed_again_when_so
 }
 
 #[tokio::test]
-async fn finalized_block_that_was_lower_for_a_while_does_not_vouch_for_the_directory() {
+async fn lower_finalized_block_does_not_confirm_the_directory() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     fill(&node, &data, [10, 40]).await;
 
-    // The node's finalized block is lower after the restart, and then the node replaces blocks above it. To the second
-    // process this is an ordinary reorg.
+    // The node's finalized block is lower after the restart, and then the node replaces blocks above it. To the
+    // second process this is an ordinary reorg.
     node.set_finalized(TagTarget::At(20));
     let second = start(&node, &data, true).await;
     confirmed(&second).await;
@@ -105,7 +105,7 @@ async fn finalized_block_that_was_lower_for_a_while_does_not_vouch_for_the_direc
 }
 
 #[tokio::test]
-async fn what_was_confirmed_while_a_client_set_the_head_does_not_count() {
+async fn confirmation_during_set_head_does_not_count() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     let allowed = |config: &mut Config| config.methods.allow.push("debug_setHead".to_owned());
@@ -115,7 +115,7 @@ async fn what_was_confirmed_while_a_client_set_the_head_does_not_count() {
     let second = start_with(&node, &data, true, allowed).await;
     let client = client::http(&second);
     client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
-    // What tiers say is held against what is still so, and that is heard when it is not any more.
+    // The tier is compared with a block that is outdated when the node's answer arrives.
     node.fail(Fault::Delay(Duration::from_millis(400))).on(BLOCK_BY_NUMBER).once();
     let (_, _) = tokio::join!(client.ask(BLOCK_BY_NUMBER, json!([number(10), true])), async {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -127,7 +127,7 @@ async fn what_was_confirmed_while_a_client_set_the_head_does_not_count() {
 }
 
 #[tokio::test]
-async fn what_was_called_final_before_an_alarm_does_not_count_after_it() {
+async fn finality_from_before_an_alarm_does_not_count() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     fill(&node, &data, [10, 40]).await;
@@ -135,7 +135,8 @@ async fn what_was_called_final_before_an_alarm_does_not_count_after_it() {
 
     let second = start(&node, &data, true).await;
     let client = client::http(&second);
-    // The head, and then what is final: when that is heard, it is not so any more. Then the directory is found wrong.
+    // The head, and then the finalized block, which is outdated when it arrives. Then the directory turns out to be
+    // wrong.
     node.fail(Fault::Delay(Duration::from_millis(300))).on(BLOCK_BY_NUMBER).times(2);
     let (_, ()) = tokio::join!(client.ask(BLOCK_BY_NUMBER, json!(["latest", false])), async {
         tokio::time::sleep(Duration::from_millis(450)).await;
@@ -146,7 +147,7 @@ async fn what_was_called_final_before_an_alarm_does_not_count_after_it() {
 }
 
 #[tokio::test]
-async fn nothing_is_noted_over_what_was_final_before_that_was_asked_for_again() {
+async fn finality_is_not_noted_before_the_old_block_is_checked() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     let first = start(&node, &data, true).await;
@@ -157,7 +158,7 @@ async fn nothing_is_noted_over_what_was_final_before_that_was_asked_for_again() 
     node.fail(Fault::Hang).on(format!("{BLOCK_BY_NUMBER}[{}*", number(44))).always();
     let killed = directory();
     let asks = async {
-        // Both are asked for anew.
+        // Both are stale and are fetched again.
         tokio::time::sleep(Duration::from_millis(1_100)).await;
         let _ = client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
         let _ = client.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
@@ -165,7 +166,7 @@ async fn nothing_is_noted_over_what_was_final_before_that_was_asked_for_again() 
     let is_killed = async {
         let again = json!([number(44), false]).to_string();
         let asks_again = async || node.calls().iter().any(|call| call.params == again);
-        eventually("what was final is asked for again", asks_again).await;
+        eventually("the old finalized block is checked", asks_again).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
         // As after a kill at this moment.
         for from in files(&data) {
@@ -177,7 +178,7 @@ async fn nothing_is_noted_over_what_was_final_before_that_was_asked_for_again() 
     // A head that does not link waits for the finalized block, too, and so longer than this.
     tokio::select! {
         () = is_killed => {}
-        () = asks => panic!("nothing was asked for again"),
+        () = asks => panic!("the old finalized block was not checked"),
     }
     node.clear_faults();
     let second = start(&node, &killed, true).await;
@@ -185,14 +186,14 @@ async fn nothing_is_noted_over_what_was_final_before_that_was_asked_for_again() 
 }
 
 #[tokio::test]
-async fn one_tier_does_not_vouch_for_another() {
-    let Some(server) = redis("one_tier_does_not_vouch_for_another") else { return };
+async fn one_tier_does_not_confirm_another() {
+    let Some(server) = redis("one_tier_does_not_confirm_another") else { return };
     let server = server.run().await;
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     fill(&node, &data, [10, 40]).await;
     node.reorg(50, 80);
-    // Others have gone on meanwhile.
+    // Another instance has advanced meanwhile.
     let shared = |config: &mut Config| config.cache.redis = Some(server.config());
     let other = proxy::new().upstream(&node).config(shared).run().await;
     confirmed(&other).await;
@@ -204,17 +205,17 @@ async fn one_tier_does_not_vouch_for_another() {
     confirmed(&both).await;
     ask_all(&client::http(&both), &node, [10, 20, 40, 44]).await;
     let hits = r#"holdfast_tier_reads_total{tier="redis",outcome="hit"}"#;
-    assert!(both.metric(hits).await >= 1, "what is right is forgotten with what is not");
+    assert!(both.metric(hits).await >= 1, "correct entries were forgotten with the wrong ones");
 }
 
 #[tokio::test]
-async fn one_of_a_fleet_that_has_not_noticed_spoils_nothing() {
-    let Some(server) = redis("one_of_a_fleet_that_has_not_noticed_spoils_nothing") else { return };
+async fn unaware_instance_does_not_spoil_the_shared_tier() {
+    let Some(server) = redis("unaware_instance_does_not_spoil_the_shared_tier") else { return };
     let server = server.run().await;
     let node = upstream::devchain().blocks(60, 2).run().await;
     let shared = |config: &mut Config| {
         config.cache.redis = Some(server.config());
-        // Nothing stays in memory: what is asked for again is fetched, and handed on, again.
+        // Nothing stays in memory: a repeated request fetches the block and writes it back again.
         config.cache.size = bytesize::ByteSize::kib(1);
     };
     let fleet = [
@@ -225,14 +226,14 @@ async fn one_of_a_fleet_that_has_not_noticed_spoils_nothing() {
     ask_all(&unaware, &node, [10, 20, 40]).await;
     ask_all(&aware, &node, [10]).await;
     node.reorg(50, 80);
-    // One learns of it.
+    // One instance notices the change.
     eventually("the alarm", async || {
         let _ = aware.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
         let _ = aware.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         fleet[1].metric("holdfast_finality_alarms_total").await >= 1
     })
     .await;
-    // The other goes on with what it believed.
+    // The other continues on the old history.
     for _ in 0..3 {
         for at in [20, 40] {
             let _ = unaware.ask(BLOCK_BY_NUMBER, json!([number(at), true])).await;
@@ -243,7 +244,7 @@ async fn one_of_a_fleet_that_has_not_noticed_spoils_nothing() {
 }
 
 #[tokio::test]
-async fn a_confirmation_that_hangs_is_waited_for_once() {
+async fn hanging_confirmation_is_awaited_once() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     fill(&node, &data, [1]).await;
@@ -255,6 +256,6 @@ async fn a_confirmation_that_hangs_is_waited_for_once() {
     for at in 2..=40 {
         client.ask(BLOCK_BY_NUMBER, json!([number(at), true])).await.unwrap();
     }
-    // Each would wait for a second.
+    // Otherwise each call would wait for a second.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }

@@ -1,4 +1,4 @@
-//! The tier that a fleet shares, against a real Redis.
+//! The Redis tier that a fleet shares, against a real server.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -52,16 +52,16 @@ async fn opened(tier: &Tier, chain: ChainKey, part: Part, hash: BlockHash) -> Op
     Some(String::from_utf8(sealed.open().unwrap().to_vec()).unwrap())
 }
 
-/// Puts it, again if it is told that all was forgotten meanwhile.
+/// Writes a record, again if another instance made the tier forget canonicity meanwhile.
 async fn put(tier: &Tier, chain: ChainKey, record: Record) {
     while let Err(error) = tier.put(chain, record.clone()).await {
         assert!(matches!(error, TierError::Forgotten), "{error}");
-        // As whoever finds out why.
+        // As a caller does to find out why.
         tier.finalized(chain).await.unwrap();
     }
 }
 
-/// Notes it, in the same way.
+/// Notes a finalized block, in the same way.
 async fn note(tier: &Tier, chain: ChainKey, number: BlockNumber, hash: BlockHash) {
     while let Err(error) = tier.note_finalized(chain, number, hash).await {
         assert!(matches!(error, TierError::Forgotten), "{error}");
@@ -69,7 +69,7 @@ async fn note(tier: &Tier, chain: ChainKey, number: BlockNumber, hash: BlockHash
     }
 }
 
-/// Is not waited for as long as an answer would be, and says what went wrong.
+/// Asserts that the call fails quickly, and returns its error.
 async fn quick_error<T: std::fmt::Debug>(call: impl Future<Output = Result<T, TierError>>) -> String {
     let started = Instant::now();
     let error = call.await.unwrap_err().to_string();
@@ -77,7 +77,7 @@ async fn quick_error<T: std::fmt::Debug>(call: impl Future<Output = Result<T, Ti
     error
 }
 
-/// What it says; once it says instead that another had it forget.
+/// Returns the answer, after one retry if another instance made the tier forget canonicity.
 async fn told<'a, T>(ask: impl Fn() -> Tiered<'a, T>) -> T {
     match ask().await {
         Err(TierError::Forgotten) => ask().await.unwrap(),
@@ -86,8 +86,8 @@ async fn told<'a, T>(ask: impl Fn() -> Tiered<'a, T>) -> T {
 }
 
 #[tokio::test]
-async fn what_one_puts_another_finds() {
-    let Some(redis) = redis("what_one_puts_another_finds") else { return };
+async fn entries_of_one_instance_are_found_by_another() {
+    let Some(redis) = redis("entries_of_one_instance_are_found_by_another") else { return };
     let redis = redis.run().await;
     let (one, another) = (redis.tier(), redis.tier());
     let record = block(MAINNET, 7, 3);
@@ -110,8 +110,8 @@ async fn what_one_puts_another_finds() {
 }
 
 #[tokio::test]
-async fn what_is_there_stays_as_it_is() {
-    let Some(redis) = redis("what_is_there_stays_as_it_is") else { return };
+async fn existing_entries_are_not_overwritten() {
+    let Some(redis) = redis("existing_entries_are_not_overwritten") else { return };
     let redis = redis.run().await;
     let tier = redis.tier();
     let (first, mut second) = (block(MAINNET, 7, 0), block(MAINNET, 7, 0));
@@ -122,11 +122,11 @@ async fn what_is_there_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn the_highest_final_block_is_the_highest_whoever_tells_it_at_the_same_moment() {
-    let test = "the_highest_final_block_is_the_highest_whoever_tells_it_at_the_same_moment";
+async fn highest_finalized_block_wins_concurrent_notes() {
+    let test = "highest_finalized_block_wins_concurrent_notes";
     let Some(redis) = redis(test) else { return };
     let redis = redis.run().await;
-    // As many as can come in each other's way and all be heard.
+    // As many writers as can conflict and still all succeed.
     let tiers = [redis.tier(), redis.tier(), redis.tier()];
     for tier in &tiers {
         redis.is_back(tier).await;
@@ -142,14 +142,14 @@ async fn the_highest_final_block_is_the_highest_whoever_tells_it_at_the_same_mom
     }
 }
 
-/// What a tier should know.
+/// The expected content of a tier.
 #[derive(Default)]
 struct Model {
     values: HashMap<(ChainKey, Part, BlockHash), String>,
     numbers: HashMap<(ChainKey, u64), BlockHash>,
     places: HashMap<(ChainKey, TxHash), (BlockNumber, TxPosition)>,
     finals: HashMap<ChainKey, (BlockNumber, BlockHash)>,
-    /// Keys may have been lost: what is not found is no fault, what is found must still be true.
+    /// Keys may have been lost: a missing entry is no fault, and a found one must still be true.
     lossy: bool,
 }
 
@@ -168,8 +168,8 @@ impl Model {
 }
 
 #[tokio::test]
-async fn found_is_what_was_put_and_never_what_was_forgotten() {
-    let Some(redis) = redis("found_is_what_was_put_and_never_what_was_forgotten") else { return };
+async fn random_steps_never_find_forgotten_entries() {
+    let Some(redis) = redis("random_steps_never_find_forgotten_entries") else { return };
     let mut redis = redis.run().await;
     let tiers = [redis.tier(), redis.tier()];
     let mut raw = redis.raw().await;
@@ -200,7 +200,7 @@ async fn found_is_what_was_put_and_never_what_was_forgotten() {
                 40..50 => {
                     note(tier, chain, BlockNumber(number), hash).await;
                     let highest = model.finals.entry(chain).or_insert((BlockNumber(number), hash));
-                    // Where keys are lost, a lower one may be noted anew.
+                    // With lost keys, a lower block may be noted anew.
                     if highest.0 < BlockNumber(number)
                         || (model.lossy
                             && told(|| tier.finalized(chain)).await == Some((BlockNumber(number), hash)))
@@ -216,7 +216,7 @@ async fn found_is_what_was_put_and_never_what_was_forgotten() {
                 56..62 => {
                     tier.forget_canonicity(chain).await.unwrap();
                     model.forget(chain);
-                    // As after a final block that changed.
+                    // As after a finalized block that changed.
                     forks.insert(chain, fork + 1);
                 }
                 62..64 => {
@@ -266,8 +266,8 @@ async fn found_is_what_was_put_and_never_what_was_forgotten() {
 }
 
 #[tokio::test]
-async fn an_epoch_that_is_evicted_brings_nothing_back() {
-    let Some(redis) = redis("an_epoch_that_is_evicted_brings_nothing_back") else { return };
+async fn evicted_epoch_brings_nothing_back() {
+    let Some(redis) = redis("evicted_epoch_brings_nothing_back") else { return };
     let redis = redis.run().await;
     let (one, another) = (redis.tier(), redis.tier());
     let record = block(MAINNET, 7, 1);
@@ -291,8 +291,8 @@ async fn an_epoch_that_is_evicted_brings_nothing_back() {
 }
 
 #[tokio::test]
-async fn what_is_damaged_is_not_taken_for_whole() {
-    let Some(redis) = redis("what_is_damaged_is_not_taken_for_whole") else { return };
+async fn damaged_entries_are_detected() {
+    let Some(redis) = redis("damaged_entries_are_detected") else { return };
     let redis = redis.run().await;
     let tier = redis.tier();
     let mut raw = redis.raw().await;
@@ -322,7 +322,7 @@ async fn what_is_damaged_is_not_taken_for_whole() {
             assert!(found.is_none_or(|found| found == record.hash));
             assert!(place.is_none_or(|place| place == (record.number, TxPosition(0))));
             assert!(highest.is_none_or(|highest| highest == (record.number, record.hash)));
-            // What was damaged is mended: a value once it is removed, the rest when it is written.
+            // Damage is repaired: of a value once it is removed, of the rest by the next write.
             tier.remove(MAINNET, Part::Block, record.hash).await.unwrap();
             put(&tier, MAINNET, record.clone()).await;
             note(&tier, MAINNET, record.number, record.hash).await;
@@ -334,8 +334,8 @@ async fn what_is_damaged_is_not_taken_for_whole() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_too_large_is_not_read_whole() {
-    let Some(redis) = redis("a_value_that_is_too_large_is_not_read_whole") else { return };
+async fn oversized_value_is_not_read_whole() {
+    let Some(redis) = redis("oversized_value_is_not_read_whole") else { return };
     let redis = redis.run().await;
     let tier = redis.tier();
     let mut raw = redis.raw().await;
@@ -352,8 +352,8 @@ async fn a_value_that_is_too_large_is_not_read_whole() {
 }
 
 #[tokio::test]
-async fn a_redis_that_is_not_there_is_noticed_at_once_and_so_is_its_return() {
-    let Some(mut redis) = redis("a_redis_that_is_not_there_is_noticed_at_once_and_so_is_its_return") else {
+async fn redis_outage_and_return_are_noticed_at_once() {
+    let Some(mut redis) = redis("redis_outage_and_return_are_noticed_at_once") else {
         return;
     };
     let tier = redis.tier();
@@ -376,8 +376,8 @@ async fn a_redis_that_is_not_there_is_noticed_at_once_and_so_is_its_return() {
 }
 
 #[tokio::test]
-async fn a_redis_that_falls_silent_is_given_up_and_found_again() {
-    let Some(redis) = redis("a_redis_that_falls_silent_is_given_up_and_found_again") else { return };
+async fn silent_redis_is_abandoned_and_reconnected() {
+    let Some(redis) = redis("silent_redis_is_abandoned_and_reconnected") else { return };
     let redis = redis.run().await;
     let short = RedisConfig { timeout: Duration::from_millis(500), ..redis.config() };
     let tier = Tier::try_new(&short).unwrap();
@@ -387,7 +387,7 @@ async fn a_redis_that_falls_silent_is_given_up_and_found_again() {
     redis.freeze();
     for _ in 0..8 {
         let error = quick_error(tier.hash_at(MAINNET, BlockNumber(7))).await;
-        // First it is silent, then it is given up.
+        // At first a time-out, then a failed connection.
         assert!(
             ["no answer within 500ms", "cannot connect within"].iter().any(|why| error.contains(why)),
             "{error}"
@@ -400,8 +400,8 @@ async fn a_redis_that_falls_silent_is_given_up_and_found_again() {
 }
 
 #[tokio::test]
-async fn a_full_redis_refuses_what_is_put_and_still_answers() {
-    let Some(redis) = redis("a_full_redis_refuses_what_is_put_and_still_answers") else { return };
+async fn full_redis_refuses_writes_and_still_answers() {
+    let Some(redis) = redis("full_redis_refuses_writes_and_still_answers") else { return };
     let redis = redis.with("maxmemory", "3mb").with("maxmemory-policy", "noeviction").run().await;
     let tier = redis.tier();
     put(&tier, MAINNET, block(MAINNET, 7, 1)).await;
@@ -420,8 +420,8 @@ async fn a_full_redis_refuses_what_is_put_and_still_answers() {
 }
 
 #[tokio::test]
-async fn what_was_just_put_is_found_where_redis_evicts() {
-    let Some(redis) = redis("what_was_just_put_is_found_where_redis_evicts") else { return };
+async fn recent_entries_are_found_while_redis_evicts() {
+    let Some(redis) = redis("recent_entries_are_found_while_redis_evicts") else { return };
     let redis = redis.with("maxmemory", "4mb").with("maxmemory-policy", "allkeys-lru").run().await;
     let tier = redis.tier();
     let mut found_again = 0;
@@ -435,7 +435,7 @@ async fn what_was_just_put_is_found_where_redis_evicts() {
         assert!(found.is_none_or(|found| found == record.value));
     }
     assert!(redis.raw().await.info("stats", "evicted_keys").await > 100);
-    eventually("it tells of itself", async || {
+    eventually("usage is reported", async || {
         let usage = tier.usage();
         assert!(usage.capacity.is_none_or(|bytes| bytes == 4 << 20), "{usage:?}");
         usage.capacity.is_some() && usage.evictions > 100 && usage.bytes.is_some_and(|bytes| bytes > 1 << 20)
@@ -445,8 +445,8 @@ async fn what_was_just_put_is_found_where_redis_evicts() {
 }
 
 #[tokio::test]
-async fn what_is_kept_for_a_time_is_gone_after_it() {
-    let Some(redis) = redis("what_is_kept_for_a_time_is_gone_after_it") else { return };
+async fn entries_expire_after_their_ttl() {
+    let Some(redis) = redis("entries_expire_after_their_ttl") else { return };
     let redis = redis.run().await;
     let config = RedisConfig { ttl: Some(Duration::from_secs(3600)), ..redis.config() };
     let tier = Tier::try_new(&config).unwrap();
@@ -489,8 +489,8 @@ async fn a_password_is_sent_and_never_shown() {
 }
 
 #[tokio::test]
-async fn it_is_reached_over_tls() {
-    let Some(redis) = redis("it_is_reached_over_tls") else { return };
+async fn redis_is_reached_over_tls() {
+    let Some(redis) = redis("redis_is_reached_over_tls") else { return };
     let authority = Authority::new();
     let redis = redis.secure(&authority).run().await;
     let tier = Tier::try_new(&redis.secure_config()).unwrap();
@@ -504,20 +504,20 @@ async fn it_is_reached_over_tls() {
     assert!(error.contains("certificate"), "{error}");
 }
 
-/// How often the server was read from since: it reads what was sent together at once.
+/// Returns the number of socket reads by the server: it reads commands that were sent together at once.
 async fn reads(raw: &mut Raw) -> u64 {
     raw.info("stats", "total_reads_processed").await
 }
 
 #[tokio::test]
-async fn a_block_is_one_trip_and_so_are_many_gets_at_once() {
-    let Some(redis) = redis("a_block_is_one_trip_and_so_are_many_gets_at_once") else { return };
+async fn block_or_concurrent_gets_are_one_round_trip() {
+    let Some(redis) = redis("block_or_concurrent_gets_are_one_round_trip") else { return };
     let redis = redis.run().await;
     let tier = redis.tier();
     let mut raw = redis.raw().await;
     put(&tier, MAINNET, block(MAINNET, 1, 1)).await;
 
-    // Looking is a read, too.
+    // This query is a read, too.
     let mut before = reads(&mut raw).await;
     let mut since = async |raw: &mut _| {
         let now = reads(raw).await;
@@ -525,7 +525,7 @@ async fn a_block_is_one_trip_and_so_are_many_gets_at_once() {
         before = now;
         since
     };
-    // Few enough bytes to be read at once; Redis takes 16 KiB at a time.
+    // Few enough bytes for one read: Redis takes 16 KiB at a time.
     put(&tier, MAINNET, block(MAINNET, 2, 60)).await;
     let put = since(&mut raw).await;
     tier.hash_at(MAINNET, BlockNumber(2)).await.unwrap();
@@ -553,8 +553,8 @@ async fn a_block_is_one_trip_and_so_are_many_gets_at_once() {
 }
 
 #[tokio::test]
-async fn a_node_of_a_cluster_will_do_where_no_command_may_name_keys_of_two() {
-    let test = "a_node_of_a_cluster_will_do_where_no_command_may_name_keys_of_two";
+async fn cluster_node_works_without_cross_slot_commands() {
+    let test = "cluster_node_works_without_cross_slot_commands";
     let Some(redis) = redis(test) else { return };
     let redis = redis.in_cluster().run().await;
     let mut raw = redis.raw().await;
@@ -573,7 +573,7 @@ async fn a_node_of_a_cluster_will_do_where_no_command_may_name_keys_of_two() {
 }
 
 #[test]
-fn what_is_wrong_with_the_configuration_is_said() {
+fn configuration_errors_name_the_fault() {
     let error = |config: RedisConfig| Tier::try_new(&config).unwrap_err().to_string();
     let good = RedisConfig::at("redis://127.0.0.1:6379");
     assert!(Tier::try_new(&good).is_ok());

@@ -1,4 +1,4 @@
-//! What is final outlives the process, and is shared: never wrong, never in the way.
+//! Finalized data across restarts: never wrong, never in the way.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn what_is_final_outlives_a_restart_and_what_is_not_does_not() {
+async fn only_final_blocks_survive_a_restart() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     fill(&node, &data, [1, 7, 20, 44, 50, 60]).await;
@@ -44,7 +44,7 @@ async fn what_is_final_outlives_a_restart_and_what_is_not_does_not() {
     for (method, params, truth) in all {
         assert_eq!(client.ask(method, params.clone()).await, truth, "{method} {params}");
     }
-    assert_eq!(fetches(&node), asked, "the node was asked for what is on disk");
+    assert_eq!(fetches(&node), asked, "the node was asked for blocks on disk");
     let disk = r#"holdfast_tier_reads_total{tier="disk",outcome="hit"}"#;
     assert!(second.metric(disk).await > 4);
     assert!(
@@ -55,15 +55,15 @@ async fn what_is_final_outlives_a_restart_and_what_is_not_does_not() {
     for (name, value) in told.as_object().unwrap() {
         assert_eq!(&status["tiers"][0][name], value, "{name}");
     }
-    // Above what is final nothing was kept.
+    // Blocks above the finalized one were not stored.
     let before = fetches(&node);
     client.ask(BLOCK_BY_NUMBER, json!([number(50), true])).await.unwrap();
     client.ask(RECEIPTS, json!([number(50)])).await.unwrap();
-    assert_eq!(fetches(&node), before + 2, "what is not final must be asked for");
+    assert_eq!(fetches(&node), before + 2, "these blocks must be fetched");
 }
 
 #[tokio::test]
-async fn without_any_node_the_disk_answers_what_is_final() {
+async fn without_a_node_the_disk_serves_final_blocks() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     fill(&node, &data, [5, 44]).await;
@@ -82,7 +82,7 @@ async fn without_any_node_the_disk_answers_what_is_final() {
     }
     assert!(client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.is_err());
     assert!(client.ask(BLOCK_BY_NUMBER, json!([number(6), false])).await.is_err());
-    // When it is back, it is asked again.
+    // When the node is back, it gets calls again.
     node.clear_faults();
     second.app.ready().await;
     ask_all(&client, &node, [5, 6, 44, 60]).await;
@@ -102,7 +102,7 @@ async fn another_chain_in_the_same_directory_never_answers() {
 }
 
 #[tokio::test]
-async fn what_was_answered_before_the_node_said_who_it_is_does_not_stay_where_it_is_another() {
+async fn early_answers_are_dropped_if_the_chain_differs() {
     let one = upstream::devchain().blocks(60, 2).run().await;
     let other = upstream::devchain().config(|config| config.chain_id = 4242).blocks(60, 2).run().await;
     let data = directory();
@@ -122,7 +122,7 @@ async fn what_was_answered_before_the_node_said_who_it_is_does_not_stay_where_it
 }
 
 #[tokio::test]
-async fn a_directory_is_for_one_process() {
+async fn directory_is_for_one_process() {
     let node = upstream::devchain().blocks(3, 1).run().await;
     let data = directory();
     let _first = start(&node, &data, true).await;
@@ -137,7 +137,7 @@ async fn a_directory_is_for_one_process() {
     assert!(error.contains("cache.disk") && error.contains("data"), "{error}");
 }
 
-/// Killed while it writes, again and again: whatever it answers after that is the truth, and it starts at once.
+/// Killed while it writes, again and again: it starts at once, and all its answers are true.
 #[tokio::test]
 async fn kills_leave_nothing_wrong_behind() {
     let node = upstream::devchain().blocks(400, 3).run().await;
@@ -148,7 +148,7 @@ async fn kills_leave_nothing_wrong_behind() {
         let process = process::serve(&node).set("CACHE__DISK__PATH", data.to_str().unwrap()).run().await;
         slowest = slowest.max(begun.elapsed());
         let client = process.client();
-        // Something from before, and something new, of which it does not get to the end.
+        // An old block, and new ones that it does not finish.
         ask_all(&client, &node, [1 + round * 7 % asked]).await;
         let next: Vec<_> = (asked..asked + 12)
             .map(|at| client.call(BLOCK_BY_NUMBER, json!([number(1 + at % 380), true])))
@@ -174,7 +174,7 @@ async fn damage_on_disk_is_a_miss_and_nothing_worse() {
     let hits = r#"holdfast_tier_reads_total{tier="disk",outcome="hit"}"#;
     for round in 0..8 {
         for path in files(&data) {
-            // Where these are damaged nothing is believed: half of the rounds are without.
+            // If these notes are damaged, nothing else counts: half of the rounds spare them.
             let is_note = path.extension().is_none();
             if is_note && round % 2 == 0 {
                 continue;
@@ -194,13 +194,13 @@ async fn damage_on_disk_is_a_miss_and_nothing_worse() {
         }
         let again = start(&node, &data, true).await;
         ask_all(&client::http(&again), &node, (1..44).step_by(3)).await;
-        assert!(again.metric(hits).await > 0 || round > 0, "what is not damaged is found");
+        assert!(again.metric(hits).await > 0 || round > 0, "intact entries are found");
         again.app.stop().await;
     }
 }
 
 #[tokio::test]
-async fn warming_fills_the_disk_and_asks_for_nothing_that_is_there() {
+async fn warming_fills_the_disk_without_repeated_fetches() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     let warm = async |proxy: &Proxy| {
@@ -224,18 +224,18 @@ async fn warming_fills_the_disk_and_asks_for_nothing_that_is_there() {
 }
 
 #[tokio::test]
-async fn a_chain_whose_first_block_is_not_shown_is_not_kept_and_that_is_said() {
+async fn chain_without_genesis_is_not_stored_and_logged() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     node.fail(Fault::Null).on(r#"eth_getBlockByNumber["0x0"*"#).always();
     let data = directory();
     let process = process::serve(&node).env("HOLDFAST_CACHE__DISK__PATH", data.to_str().unwrap()).run().await;
     process.client().ask(BLOCK_BY_NUMBER, json!([number(5), true])).await.unwrap();
     process.says("the upstream does not show its genesis block").await;
-    assert_eq!(files(&data), Vec::<PathBuf>::new(), "nothing is kept");
+    assert_eq!(files(&data), Vec::<PathBuf>::new(), "nothing is stored");
 }
 
 #[tokio::test]
-async fn a_node_that_hangs_at_the_start_is_not_waited_for_to_its_end() {
+async fn hanging_node_does_not_delay_answers_from_disk() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     fill(&node, &data, [5]).await;
@@ -256,7 +256,7 @@ async fn a_node_that_hangs_at_the_start_is_not_waited_for_to_its_end() {
 }
 
 #[tokio::test]
-async fn what_is_in_memory_by_its_hash_is_found_by_its_number_too_without_a_node() {
+async fn block_cached_by_hash_is_found_by_number_without_a_node() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     fill(&node, &data, [5]).await;
@@ -270,7 +270,7 @@ async fn what_is_in_memory_by_its_hash_is_found_by_its_number_too_without_a_node
 }
 
 #[tokio::test]
-async fn the_chain_before_a_development_chain_does_not_answer_for_it() {
+async fn earlier_chain_does_not_answer_for_a_development_chain() {
     let (node, development) = (
         upstream::devchain().blocks(60, 2).run().await,
         upstream::devchain().config(|config| config.chain_id = 31337).blocks(3, 1).run().await,
@@ -287,7 +287,7 @@ async fn the_chain_before_a_development_chain_does_not_answer_for_it() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_proved_is_kept_as_it_was_said_when_it_was_final() {
+async fn unproved_blocks_are_stored_only_if_fetched_when_final() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     let unproved = |config: &mut Config| config.verify.level = Demand::Structural;
@@ -297,7 +297,7 @@ async fn what_cannot_be_proved_is_kept_as_it_was_said_when_it_was_final() {
     let first = start_with(&node, &data, true, unproved).await;
     confirmed(&first).await;
     block(&first, 10).await;
-    // Not final when it came, and final then.
+    // Fetched before it was final.
     let client = client::http(&first);
     client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
     block(&first, 60).await;
@@ -309,12 +309,12 @@ async fn what_cannot_be_proved_is_kept_as_it_was_said_when_it_was_final() {
     confirmed(&second).await;
     let asked = fetches(&node);
     block(&second, 10).await;
-    assert_eq!(fetches(&node), asked, "it was said when it was final");
+    assert_eq!(fetches(&node), asked, "it was fetched when it was final");
     block(&second, 60).await;
-    assert_eq!(fetches(&node), asked + 1, "it was not");
+    assert_eq!(fetches(&node), asked + 1, "it was fetched earlier");
     kept(&second, "disk", 1).await;
     second.app.stop().await;
-    // Fetched again once it was final.
+    // Fetched again when it was final.
     let third = start_with(&node, &data, true, unproved).await;
     confirmed(&third).await;
     block(&third, 60).await;

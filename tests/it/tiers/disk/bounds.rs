@@ -1,4 +1,4 @@
-//! How much there may be.
+//! Limits on the size of the directory.
 
 use bytesize::ByteSize;
 use holdfast::{
@@ -22,7 +22,7 @@ async fn kept(disk: &Disk, chain: ChainKey, blocks: std::ops::Range<u64>) -> Vec
 }
 
 #[tokio::test]
-async fn the_oldest_make_room_and_are_counted() {
+async fn oldest_blocks_are_evicted_and_counted() {
     let directory = Directory::new();
     let disk = directory.open(ByteSize::kib(64));
     for number in 0..200 {
@@ -42,7 +42,7 @@ async fn the_oldest_make_room_and_are_counted() {
 }
 
 #[tokio::test]
-async fn a_limit_that_was_lowered_is_heeded_at_once() {
+async fn lowered_limit_applies_at_once() {
     let directory = Directory::new();
     let disk = directory.open(ByteSize::mib(1));
     for number in 0..100 {
@@ -51,7 +51,7 @@ async fn a_limit_that_was_lowered_is_heeded_at_once() {
     drop(disk);
     assert!(directory.bytes() > 150_000);
     let disk = directory.open(ByteSize::kib(150));
-    assert!(directory.bytes() <= 150 << 10, "before anybody asks");
+    assert!(directory.bytes() <= 150 << 10, "before the first read");
     assert_eq!(disk.usage().bytes, Some(directory.bytes()));
     let kept = kept(&disk, CHAIN, 0..100).await;
     assert_eq!(kept.last(), Some(&99), "the oldest went");
@@ -61,7 +61,7 @@ async fn a_limit_that_was_lowered_is_heeded_at_once() {
 }
 
 #[tokio::test]
-async fn a_chain_that_nobody_asks_for_makes_room_first() {
+async fn unused_chain_is_evicted_first() {
     let directory = Directory::new();
     let size = ByteSize::kib(128);
     let disk = directory.open(size);
@@ -77,12 +77,12 @@ async fn a_chain_that_nobody_asks_for_makes_room_first() {
         assert!(directory.bytes() <= size.as_u64());
         number += 1;
     }
-    assert!(number > 30, "the other one's room was used");
+    assert!(number > 30, "the other chain's room was used");
     assert_eq!(kept(&disk, OTHER, 0..20).await, Vec::<u64>::new());
 }
 
 #[tokio::test]
-async fn a_record_longer_than_a_segment_is_kept_and_one_longer_than_all_is_not() {
+async fn records_longer_than_a_segment_are_stored() {
     let directory = Directory::new();
     let size = ByteSize::kib(900);
     let disk = directory.open(size);
@@ -98,14 +98,14 @@ async fn a_record_longer_than_a_segment_is_kept_and_one_longer_than_all_is_not()
     let absurd = Content::sized(20, 0, 30_000, 10);
     put_both(&disk, CHAIN, &absurd).await;
     assert!(!found(&disk, CHAIN, Part::Block, &absurd).await);
-    assert!(found(&disk, CHAIN, Part::Block, &long[17]).await, "nothing made room for it in vain");
+    assert!(found(&disk, CHAIN, Part::Block, &long[17]).await, "nothing was evicted for it");
     drop(disk);
     let disk = directory.open(size);
     assert!(found(&disk, CHAIN, Part::Block, &long[17]).await);
 }
 
 #[tokio::test]
-async fn what_is_there_is_not_written_again() {
+async fn stored_records_are_not_written_again() {
     let directory = Directory::new();
     let disk = directory.open(ByteSize::mib(1));
     let content = Content::new(5);
@@ -117,5 +117,5 @@ async fn what_is_there_is_not_written_again() {
     disk.forget_canonicity(CHAIN).await.unwrap();
     assert_eq!(disk.hash_at(CHAIN, content.number).await.unwrap(), None);
     put_both(&disk, CHAIN, &content).await;
-    assert_eq!(disk.hash_at(CHAIN, content.number).await.unwrap(), Some(content.hash), "it stands again");
+    assert_eq!(disk.hash_at(CHAIN, content.number).await.unwrap(), Some(content.hash), "canonical again");
 }

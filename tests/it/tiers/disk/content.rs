@@ -1,4 +1,4 @@
-//! Blocks from numbers: whoever knows the number knows what must be found.
+//! Blocks derived from their numbers: the number determines the expected content.
 
 use alloy_primitives::B256;
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use holdfast::{
     eth::{BlockHash, BlockNumber, TxHash},
 };
 
-/// What is put.
+/// A block with the texts of its parts.
 #[derive(Clone, Debug)]
 pub struct Content {
     pub number: BlockNumber,

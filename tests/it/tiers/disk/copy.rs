@@ -1,4 +1,4 @@
-//! A directory that is copied while it is written, and opened elsewhere.
+//! Copies of a directory that is being written, opened elsewhere.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ use super::{CHAIN, Directory, content::Content, files, found, open_when_free, pu
 /// Small segments: many are sealed and deleted meanwhile.
 const SIZE: ByteSize = ByteSize::mib(2);
 
-/// One of two histories.
+/// A block of one of two histories.
 fn block(number: u64, history: u64) -> Content {
     Content::variant(number, history)
 }
@@ -35,8 +35,8 @@ async fn write(disk: &Disk, number: u64, history: u64) {
     put_both(disk, CHAIN, &block(number, history)).await;
 }
 
-/// Everything that a directory says of these numbers is of one history, that of its finalized block. Returns how many
-/// numbers it answers.
+/// Asserts that all answers for these numbers belong to one history, that of the directory's finalized block. Returns
+/// the number of answers.
 async fn check(disk: &Disk, numbers: u64) -> u64 {
     let finalized = disk.finalized(CHAIN).await.unwrap();
     let history = finalized.map(|(number, hash)| {
@@ -61,7 +61,7 @@ async fn check(disk: &Disk, numbers: u64) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn copy_made_while_it_is_written_opens() {
+async fn copy_made_during_writes_opens() {
     const NUMBERS: u64 = 4_000;
     let directory = Directory::new();
     let disk = Arc::new(directory.open(SIZE));
@@ -90,7 +90,7 @@ async fn copy_made_while_it_is_written_opens() {
         let to = copy.0.clone();
         let mut cp = Command::new("cp");
         cp.arg("-a").arg(format!("{}/.", directory.0.display())).arg(&to).stderr(Stdio::null());
-        // It fails where a segment vanished: what is there is a copy all the same.
+        // `cp` fails where a segment vanished; the copied files are a copy all the same.
         tokio::task::spawn_blocking(move || cp.status().unwrap()).await.unwrap();
         answered += check(&open_when_free(&copy.0, SIZE), NUMBERS).await;
     }
@@ -100,13 +100,13 @@ async fn copy_made_while_it_is_written_opens() {
     assert!(disk.usage().evictions > 0, "no segment vanished");
 }
 
-/// A file of a folder, before and after the directory forgot what is canonical.
+/// Returns the contents of all files in a folder.
 fn snapshot(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let relative = |path: PathBuf| path.strip_prefix(folder).unwrap().to_owned();
     files(folder).into_iter().map(|path| (relative(path.clone()), fs::read(path).unwrap())).collect()
 }
 
-/// Whatever the order in which files are copied: each is of before, of after, or missing.
+/// Files are copied in any order: each is from before, from after, or missing.
 #[tokio::test]
 async fn copy_made_while_canonicity_is_forgotten_is_of_one_history() {
     const NUMBERS: u64 = 60;
@@ -142,7 +142,7 @@ async fn copy_made_while_canonicity_is_forgotten_is_of_one_history() {
         }
         let disk = open_when_free(&copy.0, ByteSize::mib(1));
         answered += check(&disk, NUMBERS).await;
-        // Finality goes on with the history that was confirmed, here and after a restart.
+        // Finality advances on the confirmed history, here and after a restart.
         let finalized = disk.finalized(CHAIN).await.unwrap();
         let history = finalized.map_or(1, |(number, hash)| u64::from(block(number.0, 0).hash != hash));
         let higher = block(NUMBERS, history);
@@ -151,7 +151,7 @@ async fn copy_made_while_canonicity_is_forgotten_is_of_one_history() {
         drop(disk);
         let disk = open_when_free(&copy.0, ByteSize::mib(1));
         check(&disk, NUMBERS).await;
-        // All is forgotten here, too.
+        // Canonicity can be forgotten here, too.
         disk.forget_canonicity(CHAIN).await.unwrap();
         drop(disk);
         let disk = open_when_free(&copy.0, ByteSize::mib(1));
@@ -161,7 +161,7 @@ async fn copy_made_while_canonicity_is_forgotten_is_of_one_history() {
     assert!(answered > NUMBERS, "only {answered} numbers were answered");
 }
 
-/// `cp` took the note of the finalized block first and the segments later, and what came between was of another history.
+/// `cp` took the note of the finalized block first and the segments later; in between came blocks of another history.
 #[tokio::test]
 async fn numbers_above_the_finalized_block_of_a_copy_never_count() {
     const COMMON: u64 = 10;
@@ -192,7 +192,7 @@ async fn numbers_above_the_finalized_block_of_a_copy_never_count() {
         drop(disk);
         disk = directory.open(ByteSize::mib(1));
     }
-    // The same numbers are written again.
+    // The same numbers can be written again.
     for history in [0, 1] {
         write(&disk, COMMON + 1, history).await;
         let said = disk.hash_at(CHAIN, BlockNumber(COMMON + 1)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Files that were changed behind its back.
+//! Files that were changed from outside.
 
 use std::{
     fs::{self, OpenOptions},
@@ -42,14 +42,14 @@ enum Damage {
         seed: u64,
     },
     Delete,
-    /// In place of another file of the same kind.
+    /// Replaces the file with another of the same kind.
     Swap {
         with: usize,
     },
 }
 
 fn damage() -> impl Strategy<Value = (usize, Damage)> {
-    // Half of all damage is near the beginning, where heads and counts are.
+    // Half of all damage is near the beginning, where headers and counts are.
     let at = || prop_oneof![0..300usize, any::<usize>()];
     let damage = prop_oneof![
         4 => (at(), 0..8u8).prop_map(|(at, bit)| Damage::Flip { at, bit }),
@@ -101,7 +101,7 @@ impl Damage {
     }
 }
 
-/// Everything that is found is what was put. Returns how many parts are found.
+/// Asserts that everything found is as it was written. Returns the number of parts found.
 async fn nothing_is_wrong(disk: &Disk) -> usize {
     let mut count = 0;
     for number in 0..BLOCKS {
@@ -125,7 +125,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
-    fn damage_is_a_miss_and_can_be_mended(damages in prop::collection::vec(damage(), 1..6), while_open: bool) {
+    fn damage_is_a_miss_and_can_be_repaired(damages in prop::collection::vec(damage(), 1..6), while_open: bool) {
         Builder::new_current_thread().build().unwrap().block_on(async {
             let directory = Directory::new();
             let disk = directory.open(SIZE);
@@ -135,7 +135,7 @@ proptest! {
             disk.note_finalized(CHAIN, BlockNumber(9), Content::new(9).hash).await.unwrap();
             assert_eq!(nothing_is_wrong(&disk).await, BLOCKS as usize * 2);
 
-            // Either somebody damages files under our hands, or while nobody looks.
+            // Damages the files while the directory is open, or while it is closed.
             let mut disk = Some(disk).filter(|_| while_open);
             for (file, damage) in damages {
                 let files = directory.files();
@@ -150,7 +150,7 @@ proptest! {
             let disk = disk.unwrap_or_else(|| directory.open(SIZE));
             nothing_is_wrong(&disk).await;
 
-            // As its user does: what is wrong is removed, whatever is missed is put again.
+            // As the cache does: removes damaged parts, and writes missing ones again.
             for number in 0..BLOCKS {
                 let content = Content::new(number);
                 for part in Part::ALL {
@@ -170,7 +170,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn files_that_are_none_of_ours_are_no_harm() {
+async fn foreign_files_are_ignored() {
     let directory = Directory::new();
     let disk = directory.open(SIZE);
     put_both(&disk, CHAIN, &Content::new(1)).await;
@@ -191,11 +191,11 @@ async fn files_that_are_none_of_ours_are_no_harm() {
     drop(disk);
     let disk = directory.open(SIZE);
     put_both(&disk, CHAIN, &Content::new(2)).await;
-    assert!(found(&disk, CHAIN, Part::Block, &Content::new(2)).await, "the huge one made room");
+    assert!(found(&disk, CHAIN, Part::Block, &Content::new(2)).await, "the huge file made room");
 }
 
 #[tokio::test]
-async fn a_directory_that_was_cleared_is_written_to_again() {
+async fn cleared_directory_is_written_again() {
     let directory = Directory::new();
     let [before, after] = [1, 2].map(Content::new);
     let disk = directory.open(SIZE);

@@ -11,7 +11,7 @@ use holdfast::cache::{
 use super::{CHAIN, Directory, OTHER, content::Content, found, open, put_both};
 
 #[tokio::test]
-async fn the_chain_that_was_followed_is_remembered() {
+async fn last_chain_is_remembered() {
     let directory = Directory::new();
     let disk = directory.open(ByteSize::mib(1));
     assert_eq!(disk.last_chain().await.unwrap(), None);
@@ -21,13 +21,13 @@ async fn the_chain_that_was_followed_is_remembered() {
     assert_eq!(directory.open(ByteSize::mib(1)).last_chain().await.unwrap(), Some(CHAIN));
     fs::write(directory.0.join("chain"), "mainnet").unwrap();
     let disk = directory.open(ByteSize::mib(1));
-    assert_eq!(disk.last_chain().await.unwrap(), None, "what is damaged is no chain");
+    assert_eq!(disk.last_chain().await.unwrap(), None, "a damaged note names no chain");
     disk.follow(Some(CHAIN)).await.unwrap();
     assert_eq!(disk.last_chain().await.unwrap(), Some(CHAIN));
 }
 
 #[tokio::test]
-async fn a_second_one_is_told_that_the_directory_is_in_use_and_the_first_goes_on() {
+async fn second_instance_is_refused_and_the_first_continues() {
     let directory = Directory::new();
     let first = directory.open(ByteSize::mib(1));
     let second = open(&directory.0, ByteSize::mib(1)).unwrap_err();
@@ -42,7 +42,7 @@ async fn a_second_one_is_told_that_the_directory_is_in_use_and_the_first_goes_on
 }
 
 #[test]
-fn a_file_in_its_place_is_told_from_a_directory_that_cannot_be_made() {
+fn file_in_place_of_the_directory_has_its_own_error() {
     let directory = Directory::new();
     let file = directory.0.join("file");
     fs::write(&file, "").unwrap();
@@ -77,17 +77,17 @@ async fn a_folder_renamed_by_hand_never_answers_for_another_chain() {
     let before = directory.bytes();
     put_both(&disk, OTHER, &content).await;
     assert!(found(&disk, OTHER, Part::Block, &content).await);
-    assert!(directory.bytes() > before, "what is not ours was not written over");
+    assert!(directory.bytes() > before, "foreign data was not overwritten");
     assert_eq!(disk.usage().bytes, Some(directory.bytes()));
     drop(disk);
 
     fs::rename(folder(OTHER), folder(CHAIN)).unwrap();
     let disk = directory.open(ByteSize::mib(1));
-    assert!(found(&disk, CHAIN, Part::Block, &content).await, "left alone, it is there again");
+    assert!(found(&disk, CHAIN, Part::Block, &content).await, "untouched, it is found again");
 }
 
 #[test]
-fn a_pipe_in_the_place_of_the_lock_is_not_waited_for() {
+fn pipe_in_place_of_the_lock_does_not_block() {
     let directory = Directory::new();
     let made = std::process::Command::new("mkfifo").arg(directory.0.join("lock")).status().unwrap();
     assert!(made.success());

@@ -1,4 +1,4 @@
-//! A file system that is full, or can no longer be written to.
+//! A file system that is full or read-only.
 
 use std::{fs, io};
 
@@ -11,16 +11,16 @@ use holdfast::cache::{
 use super::{CHAIN, Directory, content::Content, found, put_both};
 use crate::support::mounted::Mounted;
 
-/// A directory in which the folder of the chain is a small file system of its own.
+/// Returns a directory in which the chain's folder is a small file system of its own.
 fn mounted(test: &str) -> Option<(Directory, Mounted)> {
     let directory = Directory::new();
     let folder = directory.folder(CHAIN);
     Some((directory, Mounted::new(test, folder)?))
 }
 
-/// Puts until that fails. Returns how many blocks are whole, and why it failed.
+/// Writes blocks from `first` on until that fails. Returns the first incomplete block, and the kind of the error.
 async fn fill(disk: &Disk, first: u64) -> (u64, io::ErrorKind) {
-    // Above it there are no numbers.
+    // Numbers above the finalized block are not served.
     let highest = Content::new(u64::MAX / 2_000);
     let _ = disk.note_finalized(CHAIN, highest.number, highest.hash).await;
     for number in first.. {
@@ -46,8 +46,8 @@ async fn all_are_there(disk: &Disk, until: u64) {
 }
 
 #[tokio::test]
-async fn a_full_disk_fails_puts_and_harms_nothing() {
-    let Some((directory, mounted)) = mounted("a_full_disk_fails_puts_and_harms_nothing") else { return };
+async fn full_disk_fails_writes_and_keeps_its_content() {
+    let Some((directory, mounted)) = mounted("full_disk_fails_writes_and_keeps_its_content") else { return };
     let size = ByteSize::mib(1);
     let disk = directory.open(size);
     let (whole, why) = fill(&disk, 0).await;
@@ -55,12 +55,12 @@ async fn a_full_disk_fails_puts_and_harms_nothing() {
     assert!(whole > 50, "only {whole}");
     assert_eq!(fill(&disk, whole).await.1, io::ErrorKind::StorageFull);
     all_are_there(&disk, whole).await;
-    assert_eq!(disk.usage().bytes, Some(directory.bytes()), "what was not written whole was cut off");
+    assert_eq!(disk.usage().bytes, Some(directory.bytes()), "incomplete records were cut off");
     drop(disk);
 
     let disk = directory.open(size);
     all_are_there(&disk, whole).await;
-    // Where nothing can be written it still can be forgotten.
+    // On a full disk, canonicity can still be forgotten.
     fs::write(mounted.folder().join("ballast"), vec![1; 1 << 20]).unwrap_err();
     disk.forget_canonicity(CHAIN).await.unwrap();
     drop(disk);
@@ -72,8 +72,8 @@ async fn a_full_disk_fails_puts_and_harms_nothing() {
 }
 
 #[tokio::test]
-async fn a_disk_that_can_only_be_read_is_read() {
-    let Some((directory, mounted)) = mounted("a_disk_that_can_only_be_read_is_read") else { return };
+async fn read_only_disk_is_still_read() {
+    let Some((directory, mounted)) = mounted("read_only_disk_is_still_read") else { return };
     let disk = directory.open(ByteSize::kib(128));
     for number in 0..10 {
         put_both(&disk, CHAIN, &Content::new(number)).await;
@@ -81,20 +81,20 @@ async fn a_disk_that_can_only_be_read_is_read() {
     mounted.remount("ro").await;
     assert_eq!(fill(&disk, 10).await, (10, io::ErrorKind::ReadOnlyFilesystem));
     all_are_there(&disk, 10).await;
-    // It is gone here, and would be there again after a start, however often that is tried.
+    // The removal holds for this process, but not after a restart, so each attempt reports an error.
     for _ in 0..2 {
         assert!(disk.remove(CHAIN, Part::Block, Content::new(3).hash).await.is_err());
     }
     assert!(!found(&disk, CHAIN, Part::Block, &Content::new(3)).await);
-    assert!(disk.forget_canonicity(CHAIN).await.is_err(), "it would be known again after a start");
+    assert!(disk.forget_canonicity(CHAIN).await.is_err(), "it would be back after a restart");
     assert_eq!(disk.hash_at(CHAIN, Content::new(1).number).await.unwrap(), None, "here it is forgotten");
     drop(disk);
     let disk = directory.open(ByteSize::kib(128));
     all_are_there(&disk, 10).await;
     assert!(disk.remove(CHAIN, Part::Block, Content::new(3).hash).await.is_err());
     mounted.remount("rw").await;
-    assert!(disk.remove(CHAIN, Part::Block, Content::new(3).hash).await.unwrap(), "it was owed");
-    assert!(!disk.remove(CHAIN, Part::Block, Content::new(3).hash).await.unwrap(), "and is no more");
+    assert!(disk.remove(CHAIN, Part::Block, Content::new(3).hash).await.unwrap(), "the removal was pending");
+    assert!(!disk.remove(CHAIN, Part::Block, Content::new(3).hash).await.unwrap(), "and is no longer");
     put_both(&disk, CHAIN, &Content::new(11)).await;
     assert!(found(&disk, CHAIN, Part::Block, &Content::new(11)).await);
     drop(disk);

@@ -25,10 +25,10 @@ const SIZE: ByteSize = ByteSize::mib(16);
 
 const KILLS: u64 = 60;
 
-/// Whether the one to be killed forgets what stands where.
+/// Value of `DISK_DOES` that makes the process forget canonicity.
 const FORGETS: &str = "forgets";
 
-/// Not a test: what is killed. It says what it has written, when it has.
+/// Not a test, but the process to be killed. It reports each block once it is written.
 #[tokio::test]
 #[ignore = "run by other tests, to be killed"]
 async fn writes_until_it_is_killed() {
@@ -71,7 +71,7 @@ impl Doomed {
         Self { child, told }
     }
 
-    /// The next whole line of its own.
+    /// Returns the next whole line that the process reported.
     fn line(&mut self) -> Option<String> {
         loop {
             let mut line = String::new();
@@ -84,7 +84,7 @@ impl Doomed {
         }
     }
 
-    /// Kills it. Returns the last block that it had written for certain.
+    /// Kills the process. Returns the last block that it reported as written.
     fn kill(mut self) -> Option<u64> {
         self.child.kill().unwrap();
         let mut last = None;
@@ -96,7 +96,7 @@ impl Doomed {
     }
 }
 
-/// Whether all of this block is there; what is, is right.
+/// Returns whether the whole block is there, and asserts that everything found is right.
 async fn is_whole(disk: &Disk, number: u64) -> bool {
     let content = Content::new(number);
     let mut parts = 0;
@@ -115,11 +115,11 @@ async fn is_whole(disk: &Disk, number: u64) -> bool {
 }
 
 #[tokio::test]
-async fn whatever_it_had_written_is_there_however_often_it_is_killed() {
+async fn written_blocks_survive_repeated_kills() {
     let directory = Directory::new();
     let mut dice = fastrand::Rng::with_seed(9);
     let mut next = 0;
-    // Until some segments are sealed, too: how much is written before a kill is for the machine to say.
+    // Until some segments are sealed, too: the machine's speed decides how much is written before a kill.
     for kill in (0..).take_while(|kill| *kill < KILLS || sealed(&directory) < 2) {
         let mut doomed = Doomed::start(&directory, next, "");
         let mut written = doomed.line().unwrap().strip_prefix("wrote ").unwrap().parse().unwrap();
@@ -138,7 +138,7 @@ async fn whatever_it_had_written_is_there_however_often_it_is_killed() {
             println!("{} blocks, {bytes}: opened in {took:?}", written + 1);
         }
         assert!((written..=written + 1).contains(&finalized.0), "{finalized:?} after {written}");
-        // All that is new, and some of what is not.
+        // All new blocks, and some old ones.
         let old = (0..20).map(|_| dice.u64(0..=written));
         for number in (next..=written).chain(old) {
             assert!(is_whole(&disk, number).await, "{number} of {written} after kill {kill}");
@@ -153,7 +153,7 @@ async fn whatever_it_had_written_is_there_however_often_it_is_killed() {
     }
 }
 
-/// How many segments are sealed: each has an index then.
+/// Returns the number of sealed segments: each has an index.
 fn sealed(directory: &Directory) -> usize {
     directory
         .files()
@@ -163,7 +163,7 @@ fn sealed(directory: &Directory) -> usize {
 }
 
 #[tokio::test]
-async fn what_was_forgotten_stays_so_after_a_kill() {
+async fn forgotten_canonicity_stays_forgotten_after_a_kill() {
     let directory = Directory::new();
     for kill in 0..5 {
         let first = kill * 10;

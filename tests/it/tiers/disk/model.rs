@@ -1,4 +1,4 @@
-//! Any steps, against a model of a few maps.
+//! Random steps, compared with a model of a few maps.
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,11 +27,11 @@ enum Step {
     Reopen,
 }
 
-/// One chain, as it should be.
+/// The expected state of one chain.
 #[derive(Debug, Default)]
 struct Model {
     parts: HashMap<(u64, u64), HashSet<Part>>,
-    /// Blocks whose number and transactions count.
+    /// Blocks whose number and transactions are indexed.
     standing: HashSet<(u64, u64)>,
     numbers: HashMap<u64, u64>,
     finalized: Option<(BlockNumber, BlockHash)>,
@@ -89,8 +89,8 @@ impl Model {
         }
     }
 
-    /// No node has confirmed a block above the finalized one: it is no longer there. Without a finalized block all that
-    /// is canonical is forgotten.
+    /// Drops blocks above the finalized one, which no node has confirmed. Without a finalized block, forgets all
+    /// canonicity.
     fn drop_above_finalized(&mut self) {
         let Some((finalized, _)) = self.finalized else {
             self.standing.clear();
@@ -107,7 +107,7 @@ impl Model {
         assert_eq!(disk.finalized(chain).await.unwrap(), self.finalized);
         for number in 0..NUMBERS {
             let hash = self.numbers.get(&number).map(|variant| Content::variant(number, *variant).hash);
-            // Above the finalized block there is none.
+            // Numbers above the finalized block are not served.
             let hash = hash.filter(|_| self.finalized.is_some_and(|(at, _)| number <= at.0));
             assert_eq!(disk.hash_at(chain, BlockNumber(number)).await.unwrap(), hash, "number {number}");
             for variant in 0..VARIANTS {
@@ -156,7 +156,7 @@ fn chains(step: Step) -> &'static [ChainKey] {
     }
 }
 
-/// Segments of 16 KB, of which all that can be put fills several.
+/// Segments of 16 KB: all possible records together fill several.
 const ROOMY: ByteSize = ByteSize::kib(256);
 
 /// Segments of 1 KB: some records are longer.
@@ -166,7 +166,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_done_it_is_as_the_model_says(steps in prop::collection::vec(step(), 1..120)) {
+    fn random_steps_match_the_model(steps in prop::collection::vec(step(), 1..120)) {
         runtime().block_on(async {
             let directory = Directory::new();
             let mut disk = Some(directory.open(ROOMY));
@@ -189,13 +189,13 @@ proptest! {
             for (chain, model) in &models {
                 model.agrees(&disk, *chain).await;
             }
-            assert_eq!(disk.usage().evictions, 0, "this is a test of what nothing is evicted from");
+            assert_eq!(disk.usage().evictions, 0, "nothing may be evicted in this test");
             assert_eq!(disk.usage().bytes, Some(directory.bytes()));
         });
     }
 
     #[test]
-    fn however_little_room_there_is_nothing_wrong_is_found_and_it_is_kept_to(
+    fn tight_limit_is_respected_and_nothing_wrong_is_found(
         steps in prop::collection::vec(step(), 1..160),
     ) {
         runtime().block_on(async {
@@ -212,7 +212,7 @@ proptest! {
                 assert_eq!(disk.usage().bytes, Some(bytes));
                 if let Step::Put(chain, part, (number, variant)) = step {
                     let content = Content::variant(number, variant);
-                    assert!(found(disk, chain, part, &content).await, "what was just put is there");
+                    assert!(found(disk, chain, part, &content).await, "the last record is there");
                 }
                 for chain in [CHAIN, OTHER] {
                     nothing_is_wrong(disk, chain).await;

@@ -1,4 +1,4 @@
-//! How long opening takes.
+//! Time to open a directory.
 
 use bytesize::ByteSize;
 use holdfast::cache::tier::{Part, Tier};
@@ -8,10 +8,10 @@ use super::{CHAIN, Directory, content::Content, found, put_both};
 
 #[tokio::test]
 #[ignore = "a measurement of seconds; tests/run runs it"]
-async fn opening_takes_as_long_as_there_are_blocks() {
+async fn opening_time_grows_with_the_blocks() {
     for blocks in [2_500, 5_000, 10_000] {
         let directory = Directory::new();
-        // Segments of 32 MB: the last one, which is walked through, is long for the rest.
+        // Segments of 32 MB: the last one, which is scanned, is long in comparison with the rest.
         let size = ByteSize::mib(512);
         let disk = directory.open(size);
         let started = Instant::now();
