@@ -1,4 +1,4 @@
-//! The admin listener tells what is going on.
+//! The admin listener: counters, routes and the status.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ async fn calls_are_counted_by_method_and_outcome() {
 }
 
 #[tokio::test]
-async fn routes_are_what_they_say() {
+async fn admin_routes_return_their_content() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
@@ -88,12 +88,12 @@ async fn routes_are_what_they_say() {
 }
 
 #[tokio::test]
-async fn the_status_shows_the_view_of_the_chain() {
+async fn status_shows_the_canonical_view() {
     let node = upstream::devchain().blocks(20, 1).run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
     let view = client.get(&proxy.admin_url("/status")).await.json()["canonical_view"].clone();
-    assert_eq!(view["head"], serde_json::Value::Null, "nobody has asked yet");
+    assert_eq!(view["head"], serde_json::Value::Null, "no call has been made yet");
 
     client.call("eth_getBlockByNumber", json!(["0x3", false])).await;
     let status = client.get(&proxy.admin_url("/status")).await.json();
@@ -108,7 +108,7 @@ async fn the_status_shows_the_view_of_the_chain() {
 }
 
 #[tokio::test]
-async fn the_status_tells_what_was_saved_and_when_the_chain_was_reorganised() {
+async fn status_reports_saved_calls_and_reorgs() {
     let node = upstream::devchain().blocks(20, 1).run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
@@ -120,7 +120,7 @@ async fn the_status_tells_what_was_saved_and_when_the_chain_was_reorganised() {
     assert_eq!(saved["answered_without_upstream"], 3);
     let [upkeep, follow] = ["upkeep_calls", "follow_calls"].map(|calls| saved[calls].as_i64().unwrap());
     assert!(upkeep > 0, "{saved}");
-    assert_eq!(saved["calls"], 3 - upkeep - follow, "less than nothing is told as it is: {saved}");
+    assert_eq!(saved["calls"], 3 - upkeep - follow, "a loss is shown as it is: {saved}");
     assert!(status["upstream_calls"].as_i64().unwrap() > upkeep, "{status}");
     assert!(status["bytes_from_memory"].as_u64().unwrap() > 1000);
     assert_eq!(status["cache"]["capacity"], 512 * 1024 * 1024);
@@ -141,7 +141,7 @@ async fn the_status_tells_what_was_saved_and_when_the_chain_was_reorganised() {
     head().await;
     node.reorg(1, 1);
     let same = head().await;
-    // Of this one nothing is seen that links to what was known.
+    // The new head of this reorg does not link to a known block.
     node.reorg(2, 3);
     let higher = head().await;
     let reorgs = client.get(&proxy.admin_url("/status")).await.json()["reorgs"].clone();

@@ -1,4 +1,4 @@
-//! The command line, as people meet it.
+//! The command line.
 
 use std::path::Path;
 
@@ -16,8 +16,8 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn the_demo_prints_lines_that_work_as_they_stand() {
-    let Some(_) = tools::curl("the_demo_prints_lines_that_work_as_they_stand") else { return };
+async fn demo_prints_lines_that_work_unchanged() {
+    let Some(_) = tools::curl("demo_prints_lines_that_work_unchanged") else { return };
     let mut demo = Program::start(holdfast(&["demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]));
     demo.says("It goes on until ctrl-c").await;
 
@@ -34,7 +34,7 @@ async fn the_demo_prints_lines_that_work_as_they_stand() {
         assert!(answer["result"].is_object(), "{line}\n{answer}");
     }
 
-    // It is alive: blocks come, and the traffic is counted.
+    // The demo is live: blocks arrive, and its traffic is counted.
     demo.says("block 34").await;
     let admin = said.lines().find(|line| line.trim().starts_with("admin")).unwrap();
     let admin = admin.split_whitespace().nth(1).unwrap();
@@ -46,7 +46,7 @@ async fn the_demo_prints_lines_that_work_as_they_stand() {
 }
 
 #[tokio::test]
-async fn check_reports_what_the_node_knows() {
+async fn check_reports_the_nodes_capabilities() {
     let node = upstream::devchain().blocks(20, 2).run().await;
     let ran = output(holdfast(&["check", "--upstream", &node.url()])).await;
     let report = text(&ran.stdout);
@@ -67,7 +67,7 @@ async fn check_reports_what_the_node_knows() {
 }
 
 #[tokio::test]
-async fn check_fails_when_the_node_is_not_what_it_should_be() {
+async fn check_fails_for_a_wrong_or_unreachable_node() {
     let node = upstream::devchain().run().await;
     let ran = output(holdfast(&["check", "--upstream", &node.url(), "--chain-id", "1"])).await;
     assert_eq!(ran.status.code(), Some(1));
@@ -81,7 +81,7 @@ async fn check_fails_when_the_node_is_not_what_it_should_be() {
 }
 
 #[tokio::test]
-async fn check_tells_what_a_node_says_that_does_not_serve_us() {
+async fn check_quotes_a_node_that_refuses() {
     let node = upstream::devchain().run().await;
     let refusal = Fault::Error { code: -32002, message: "invalid \u{1b}[31mproject id".to_owned() };
     node.fail(refusal).any().always();
@@ -91,7 +91,7 @@ async fn check_tells_what_a_node_says_that_does_not_serve_us() {
     assert!(report.contains("chain id      the node does not say: invalid"), "{report}");
     assert!(!report.contains('\u{1b}'), "{report:?}");
 
-    // Whatever a node calls a hash is not sent on as one.
+    // The program does not send a malformed hash on.
     node.clear_faults();
     node.fail(Lie::Field("hash".to_owned(), json!("\","))).on("eth_getBlockByNumber").always();
     let ran = output(holdfast(&["check", "--upstream", &node.url()])).await;
@@ -100,8 +100,8 @@ async fn check_tells_what_a_node_says_that_does_not_serve_us() {
 }
 
 #[tokio::test]
-async fn check_looks_at_what_is_behind_memory() {
-    let Some(server) = redis("check_looks_at_what_is_behind_memory") else { return };
+async fn check_tests_disk_and_redis() {
+    let Some(server) = redis("check_tests_disk_and_redis") else { return };
     let mut server = server.password("open-sesame").run().await;
     let node = upstream::devchain().run().await;
     let url = |password: &str| server.url().replace("open-sesame", password);
@@ -117,7 +117,7 @@ async fn check_looks_at_what_is_behind_memory() {
 
     let mut checked = check(&server.url(), directory).await;
     for _ in 0..10 {
-        // It has as long as it would have in service, which a busy machine may not give it.
+        // The check has the time-outs of normal service, which a busy machine may exceed.
         if checked.0 == Some(0) {
             break;
         }
@@ -143,11 +143,11 @@ async fn check_looks_at_what_is_behind_memory() {
     server.kill();
     let (code, report) = check(&server.url(), directory).await;
     assert_eq!(code, Some(1), "{report}");
-    assert!(report.contains("operations    all six"), "the node is looked at all the same: {report}");
+    assert!(report.contains("operations    all six"), "the node is checked all the same: {report}");
 }
 
 #[tokio::test]
-async fn nobody_need_read_a_report_to_its_end() {
+async fn closed_pipe_does_not_fail_a_report() {
     let node = upstream::devchain().run().await;
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", r#"{ "$0" check --upstream "$1"; echo "exit $?" >&2; } | true"#]);
@@ -167,7 +167,7 @@ async fn health_asks_a_running_instance() {
     let all = text(&ran.stdout) + &text(&ran.stderr);
     assert!(all.contains("refused"), "{all}");
 
-    // In a container the instance has its address from the environment, and so has its probe.
+    // In a container, the instance and its probe both take the address from the environment.
     let probe = || {
         let mut probe = holdfast(&["health", "--ready"]);
         probe.env("HOLDFAST_ADMIN", &admin);
@@ -183,7 +183,7 @@ async fn health_asks_a_running_instance() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_the_configuration_is_named_and_exits_with_64() {
+async fn configuration_errors_are_named_and_exit_with_64() {
     let unknown = file("unknown.toml", "[http]\nmax_bodies = 5\n");
     let upstreams = file("upstreams.toml", "[[upstream.endpoints]]\nurl = { env = 'NO_SUCH_VARIABLE' }\n");
     let header = file(
@@ -283,7 +283,7 @@ async fn what_is_wrong_with_the_configuration_is_named_and_exits_with_64() {
 }
 
 #[tokio::test]
-async fn unused_data_directories_are_warned_of() {
+async fn unused_data_directories_are_warned_about() {
     let node = upstream::devchain().run().await;
     let data = directory();
     for unused in ["v1-1-d4", "holdfast/v2-1-d4", "lost+found/x"] {
@@ -335,7 +335,7 @@ async fn url_in_the_wrong_place_is_not_shown() {
 }
 
 #[tokio::test]
-async fn what_is_seldom_meant_is_said() {
+async fn suspicious_settings_are_warned_about() {
     let node = upstream::devchain().run().await;
     let config = file("warnings.toml", "call_timeout = '10s'\nmax_bytes_in_flight = '100 MiB'\n");
     let arguments = ["--upstream", &node.url(), "--config", config.to_str().unwrap()];
@@ -354,7 +354,7 @@ async fn what_is_seldom_meant_is_said() {
 }
 
 #[tokio::test]
-async fn a_node_without_tls_is_told_from_one_that_is_down() {
+async fn node_without_tls_has_its_own_error() {
     let node = upstream::devchain().run().await;
     let url = node.url().replace("http:", "https:");
     let ran = output(holdfast(&["check", "--upstream", &url])).await;
@@ -364,7 +364,7 @@ async fn a_node_without_tls_is_told_from_one_that_is_down() {
 }
 
 #[tokio::test]
-async fn a_chain_id_may_be_written_as_nodes_write_it() {
+async fn chain_id_may_be_hexadecimal() {
     let node = upstream::devchain().run().await;
     let id = format!("{:#x}", node.config().chain_id);
     let ran = output(holdfast(&["check", "--upstream", &node.url(), "--chain-id", &id])).await;
@@ -372,7 +372,7 @@ async fn a_chain_id_may_be_written_as_nodes_write_it() {
 }
 
 #[tokio::test]
-async fn check_refuses_what_serve_would_refuse_and_says_ok_only_then() {
+async fn check_refuses_the_same_configurations_as_serve() {
     let node = upstream::devchain().run().await;
     let authority = Authority::new();
     let (one, other) = (authority.pair(), authority.pair());
@@ -403,7 +403,7 @@ async fn check_refuses_what_serve_would_refuse_and_says_ok_only_then() {
 }
 
 #[tokio::test]
-async fn before_a_start_only_the_configuration_need_be_right() {
+async fn offline_check_needs_only_a_valid_configuration() {
     let nobody = ["check", "--offline", "--upstream", "http://127.0.0.1:1"];
     let ran = output(holdfast(&nobody)).await;
     assert_eq!((ran.status.code(), text(&ran.stdout).as_str()), (Some(0), "configuration ok\n"));
@@ -411,16 +411,16 @@ async fn before_a_start_only_the_configuration_need_be_right() {
     let unknown = file("unknown.toml", "no_such_key = 5\n");
     let ran = output(holdfast(&[&nobody[..], &["--config", unknown.to_str().unwrap()]].concat())).await;
     assert_eq!(ran.status.code(), Some(64));
-    // Nor does it start without any.
+    // Without any endpoint, it fails, too.
     assert_eq!(output(holdfast(&["check", "--offline"])).await.status.code(), Some(64));
 }
 
 #[tokio::test]
-async fn the_demo_of_a_container_listens_where_the_image_says() {
+async fn demo_listens_on_the_addresses_of_the_environment() {
     let mut command = holdfast(&["demo"]);
     command.env("HOLDFAST_LISTEN", "0.0.0.0:0").env("HOLDFAST_ADMIN", "0.0.0.0:0");
     let demo = Program::start(command);
-    // What it prints to try must work as it stands.
+    // The printed lines must work unchanged.
     let proxy = demo.line("proxy").await;
     assert!(proxy.contains("http://127.0.0.1:"), "{proxy}");
     demo.says("It goes on until ctrl-c").await;
@@ -451,7 +451,7 @@ async fn every_shell_completes_every_command() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_is_not_passed_over() {
+async fn failed_output_is_an_error() {
     if !Path::new("/dev/full").exists() {
         return;
     }
@@ -472,7 +472,7 @@ async fn what_cannot_be_written_is_not_passed_over() {
         let said = text(&ran.stderr);
         assert!(said.contains("holdfast: cannot write the output: "), "{arguments:?}: {said}");
     }
-    // A key that nobody has seen is of no use, so its lines are not written either.
+    // A key that could not be shown is useless, so its configuration lines are not written either.
     let mut command = holdfast(&["key", "new"]);
     command.stderr(std::fs::File::options().write(true).open("/dev/full").unwrap());
     let ran = output(command).await;
@@ -480,7 +480,7 @@ async fn what_cannot_be_written_is_not_passed_over() {
 }
 
 #[tokio::test]
-async fn a_hangup_while_it_starts_does_not_kill_it() {
+async fn sighup_during_start_does_not_kill_the_program() {
     let node = upstream::devchain().run().await;
     let secret = file("url", "");
     std::fs::remove_file(&secret).unwrap();
@@ -497,19 +497,19 @@ async fn a_hangup_while_it_starts_does_not_kill_it() {
         // Opens once the program reads its configuration, and no sooner.
         let mut pipe = std::fs::File::options().write(true).open(&secret).unwrap();
         rustix::process::kill_process(id, rustix::process::Signal::HUP).unwrap();
-        // For whoever reads it again.
+        // For the reload, which reads the file again.
         let next = file("url", &url);
         std::fs::rename(next, &secret).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(50));
         std::io::Write::write_all(&mut pipe, url.as_bytes()).unwrap();
     });
     program.says("is listening").await;
-    // What was sent is not lost either.
+    // The signal is not lost, either.
     program.says("configuration read again").await;
 }
 
 #[tokio::test]
-async fn health_says_what_is_there_instead() {
+async fn health_names_the_wrong_kind_of_listener() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -544,7 +544,7 @@ async fn health_says_what_is_there_instead() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_is_named() {
+async fn occupied_address_is_named() {
     let node = upstream::devchain().run().await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let taken = listener.local_addr().unwrap().to_string();
@@ -555,7 +555,7 @@ async fn an_address_that_is_taken_is_named() {
 }
 
 #[tokio::test]
-async fn the_environment_and_the_file_configure_it() {
+async fn environment_and_file_configure_the_program() {
     let node = upstream::devchain().blocks(1, 1).run().await;
     let config = file(
         "strict.toml",
@@ -564,7 +564,7 @@ async fn the_environment_and_the_file_configure_it() {
     let mut command = holdfast(&["serve"]);
     command.env("HOLDFAST_CONFIG", config).env("HOLDFAST_UPSTREAM_URL", node.url());
     command.env("HOLDFAST_HTTP__MAX_BATCH", "2");
-    // What Kubernetes tells the pods of a service of this name is not meant for us.
+    // Kubernetes sets these variables in the pods of a service of this name; they are no configuration.
     for (name, value) in [
         ("HOLDFAST_PORT", "tcp://10.0.0.1:8555"),
         ("HOLDFAST_PORT_8555_TCP_ADDR", "10.0.0.1"),
@@ -589,7 +589,7 @@ async fn the_environment_and_the_file_configure_it() {
 }
 
 #[tokio::test]
-async fn help_is_help() {
+async fn help_and_version_are_printed() {
     for arguments in
         [&["--help"][..], &["serve", "--help"], &["demo", "-h"], &["check", "--help"], &["health", "--help"]]
     {

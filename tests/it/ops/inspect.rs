@@ -1,4 +1,4 @@
-//! What operators look up, and what they have forgotten.
+//! Lookups and purges by operators.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn post(proxy: &Proxy, path: &str, headers: &[(&str, &str)]) -> Response {
     Response::of(headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))).await
 }
 
-/// The kinds of what is in memory of the first thing that was found, and how far each was verified.
+/// Returns the kinds of the cached entries and their verification levels.
 fn held(found: &Value) -> Vec<(String, Value)> {
     let held = found["entries"].as_array().unwrap().iter();
     held.map(|held| (held["kind"].as_str().unwrap().to_owned(), held["verified"].clone())).collect()
@@ -35,7 +35,7 @@ fn kinds(expected: &[(&str, &str)]) -> Vec<(String, Value)> {
 }
 
 #[tokio::test]
-async fn each_kind_is_found_as_what_it_is() {
+async fn lookup_finds_each_kind_of_entry() {
     let node = upstream::devchain().config(|config| config.slot_seconds = 3600).blocks(20, 3).run().await;
     let hour = Duration::from_secs(3600);
     let proxy = proxy::new().upstream(&node).config(|config| config.chain.max_staleness = hour).run().await;
@@ -49,7 +49,7 @@ async fn each_kind_is_found_as_what_it_is() {
     client.call("eth_getBlockByNumber", json!(["latest", false])).await;
     let asked = node.calls_total();
 
-    // A whole block, by its number, by its hash, and by what is in it.
+    // A whole block, by its number, by its hash, and by one of its transactions.
     let by_number = look_up(&proxy, 3).await;
     let block = &by_number["blocks"][0];
     assert_eq!(
@@ -69,11 +69,11 @@ async fn each_kind_is_found_as_what_it_is() {
     assert_eq!((&place["block"], &place["number"], &place["index"]), (&json!(hash(3)), &json!(3), &json!(2)));
     assert_eq!((&place["canonicity"], held(place)), (&json!("final"), kinds(&[("block", "proved")])));
 
-    // What came alone, and what came without what proves it.
+    // Single entries, and receipts without the block that proves them.
     for (number, index, expected, standing) in [
         (5, Some(1), ("transaction", "partial"), "asked"),
         (6, Some(2), ("receipt", "structural"), "asked"),
-        // These do not say which block stands there.
+        // Receipts do not tell which block is canonical there.
         (7, None, ("receipts", "structural"), "unknown"),
     ] {
         let of = look_up(&proxy, number).await;
@@ -84,7 +84,7 @@ async fn each_kind_is_found_as_what_it_is() {
         assert_eq!((&place["canonicity"], held(place)), (&json!(standing), kinds(&[expected])), "{found}");
     }
 
-    // The head came with the view; and of others only the view knows.
+    // The head came with a refresh of the canonical view.
     let head = look_up(&proxy, 20).await["blocks"][0].clone();
     assert_eq!(
         (&head["canonicity"], held(&head)),
@@ -93,11 +93,11 @@ async fn each_kind_is_found_as_what_it_is() {
     let nothing = look_up(&proxy, 21).await;
     assert_eq!((&nothing["blocks"], &nothing["head"]), (&json!([]), &json!(20)));
     assert_eq!(look_up(&proxy, format!("0x{}", "77".repeat(32))).await["transactions"], json!([]));
-    assert_eq!(node.calls_total(), asked, "a look-up asks nobody");
+    assert_eq!(node.calls_total(), asked, "a lookup makes no upstream call");
 }
 
 #[tokio::test]
-async fn what_a_reorg_left_behind_is_told_from_what_came() {
+async fn lookup_distinguishes_orphans_from_canonical_blocks() {
     let node = upstream::devchain().blocks(20, 2).run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
@@ -127,7 +127,7 @@ async fn what_a_reorg_left_behind_is_told_from_what_came() {
 }
 
 #[tokio::test]
-async fn what_is_purged_is_asked_for_anew() {
+async fn purged_entries_are_fetched_again() {
     let node = upstream::devchain().blocks(30, 3).run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
@@ -151,7 +151,7 @@ async fn what_is_purged_is_asked_for_anew() {
     assert!(receipt().await.contains("fwd=miss"));
     assert!(block().await.contains("hit") && receipt().await.contains("hit"));
 
-    // By a transaction, with whatever it would be cut out of.
+    // By a transaction, with every entry that contains it.
     let purged = post(&proxy, &format!("/purge?q={transaction}"), &[]).await.json();
     assert_ne!(purged["purged"], json!([]));
     assert!(receipt().await.contains("fwd=miss"));
@@ -162,7 +162,7 @@ async fn what_is_purged_is_asked_for_anew() {
 }
 
 #[tokio::test]
-async fn what_names_nothing_is_told_what_would() {
+async fn invalid_lookup_is_refused_with_a_hint() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
@@ -185,7 +185,7 @@ async fn what_names_nothing_is_told_what_would() {
 }
 
 #[tokio::test]
-async fn only_the_same_origin_changes_something() {
+async fn only_the_same_origin_may_change_state() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let own = proxy.admin_url("");
@@ -195,7 +195,7 @@ async fn only_the_same_origin_changes_something() {
             (vec![("origin", "http://evil.example.org")], 403),
             (vec![("origin", "null")], 403),
             (vec![("sec-fetch-site", "cross-site")], 403),
-            // A page that another port of this machine serves.
+            // A page served by another port of this machine.
             (vec![("origin", "http://127.0.0.1:1"), ("sec-fetch-site", "same-site")], 403),
             (vec![("host", "evil.example.org")], 403),
         ] {
@@ -207,7 +207,7 @@ async fn only_the_same_origin_changes_something() {
 }
 
 #[tokio::test]
-async fn off_loopback_a_token_is_wanted() {
+async fn public_admin_listener_requires_a_token() {
     let node = upstream::devchain().blocks(3, 1).run().await;
     let everywhere = "0.0.0.0:0".parse().unwrap();
     let open = proxy::new().upstream(&node).config(|config| config.admin = everywhere).run().await;
@@ -221,7 +221,7 @@ async fn off_loopback_a_token_is_wanted() {
     let refused = warm(&open, Some("hf_token")).await;
     assert_eq!(refused.status, 403);
     assert!(refused.text().contains("admin_token is not set"), "{}", refused.text());
-    // To look is free.
+    // A lookup needs no token.
     assert_eq!(client::http(&open).get(&at(&open, "/lookup?q=1")).await.status, 200);
 
     let token = Some(KeyHash::of(b"hf_token"));
@@ -247,14 +247,14 @@ async fn off_loopback_a_token_is_wanted() {
     let ran = output(with_token).await;
     assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
     assert!(text(&ran.stdout).contains("forgotten: whole block"), "{}", text(&ran.stdout));
-    // Beside an instance it is no key of the configuration, which has the hash.
+    // The variable is not a configuration key: the configuration holds the token's hash.
     let mut check = holdfast(&["check", "--upstream", &node.url()]);
     check.env("HOLDFAST_ADMIN_TOKEN", "hf_token");
     assert_eq!(output(check).await.status.code(), Some(0));
 }
 
 #[tokio::test]
-async fn the_commands_tell_it_in_a_few_lines() {
+async fn inspect_and_purge_print_short_reports() {
     let node = upstream::devchain().blocks(20, 3).run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let admin = proxy.app.admin_address().to_string();

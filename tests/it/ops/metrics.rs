@@ -1,4 +1,4 @@
-//! What `/metrics` says is true, and what the dashboard, the alerts and the documentation name is there.
+//! Metrics are true, and those that the dashboard, the alerts and the documentation name exist.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,7 +36,7 @@ fn read(file: &str) -> String {
     fs::read_to_string(path(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// The names of metrics in a text.
+/// Returns the names of metrics in a text.
 fn named(text: &str) -> BTreeSet<&str> {
     let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
     let starts = text.match_indices("holdfast_").map(|(at, _)| &text[at..]);
@@ -44,7 +44,7 @@ fn named(text: &str) -> BTreeSet<&str> {
     names.filter(|name| !name.ends_with('_')).collect()
 }
 
-/// What a selector demands of a metric: `name{label="one|other"}`, for each of the values.
+/// Returns the label values that selectors such as `name{label="one|other"}` demand, one entry per value.
 fn demanded(query: &str) -> Vec<(String, String, String)> {
     let mut found = Vec::new();
     for (at, _) in query.match_indices("holdfast_") {
@@ -58,7 +58,7 @@ fn demanded(query: &str) -> Vec<(String, String, String)> {
         for (label, values) in pairs {
             let label = label.trim().trim_end_matches('!');
             for value in values.trim_end_matches('"').split('|') {
-                // A pattern is for whatever comes.
+                // Skips regular expressions.
                 if value.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
                     found.push((name.to_owned(), label.to_owned(), value.to_owned()));
                 }
@@ -68,7 +68,7 @@ fn demanded(query: &str) -> Vec<(String, String, String)> {
     found
 }
 
-/// The queries of the dashboard, each with the title of its panel.
+/// Returns the queries of the dashboard, each with the title of its panel.
 fn queries() -> Vec<(String, String)> {
     let dashboard: Value = serde_json::from_str(&read(DASHBOARD)).unwrap();
     let panels = dashboard["panels"].as_array().unwrap().iter();
@@ -82,7 +82,7 @@ fn queries() -> Vec<(String, String)> {
         .collect()
 }
 
-/// The names that can stand in a query, by the types that are told; a histogram's own, which cannot, too.
+/// Returns the names that a query can use, by the exposed types, and the names of histograms, which it cannot.
 fn known(exposed: &str) -> BTreeSet<String> {
     let mut known = BTreeSet::new();
     for (name, kind) in types(exposed) {
@@ -105,7 +105,7 @@ async fn exposed(client: &Client, proxy: &Proxy) -> String {
     client.get(&proxy.admin_url("/metrics")).await.text().to_owned()
 }
 
-/// A node of a chain that is listed as Ethereum's is caught.
+/// Has a node of a listed Ethereum chain send a wrong block, which is detected.
 async fn be_lied_to(node: &upstream::Node, client: &Client) {
     let block = async |number| {
         let hash = format!("{:#x}", node.hash_at(number).unwrap());
@@ -116,7 +116,7 @@ async fn be_lied_to(node: &upstream::Node, client: &Client) {
     block(3).await;
 }
 
-/// Something of everything that is counted.
+/// Makes something happen for every metric.
 async fn everything_happens() -> (upstream::Node, Proxy, Client) {
     let node = upstream::devchain().config(|config| config.chain_id = 1).blocks(100, 2).run().await;
     let data = file("here", "").with_file_name("data");
@@ -134,14 +134,14 @@ async fn everything_happens() -> (upstream::Node, Proxy, Client) {
 }
 
 #[tokio::test]
-async fn what_the_dashboard_and_the_alerts_name_is_exposed() {
+async fn metrics_of_dashboard_and_alerts_are_exposed() {
     let (_node, proxy, client) = everything_happens().await;
     let exposed = exposed(&client, &proxy).await;
     let names = known(&exposed);
     let [dashboard, alerts] = [DASHBOARD, ALERTS].map(read);
     for (file, text) in [(DASHBOARD, &dashboard), (ALERTS, &alerts)] {
         let unknown: Vec<_> = named(text).into_iter().filter(|name| !names.contains(*name)).collect();
-        assert_eq!(unknown, [""; 0], "{file} names what /metrics does not");
+        assert_eq!(unknown, [""; 0], "{file} names metrics that /metrics does not");
     }
     let mut demands: Vec<_> = queries().iter().flat_map(|(_, query)| demanded(query)).collect();
     demands.extend(demanded(&alerts));
@@ -170,7 +170,7 @@ async fn every_metric_is_documented() {
     }
     let names = known(&exposed);
     let unknown: Vec<_> = named(&docs).into_iter().filter(|name| !names.contains(*name)).collect();
-    assert_eq!(unknown, [""; 0], "{DOCS} tells of what is not there");
+    assert_eq!(unknown, [""; 0], "{DOCS} names metrics that do not exist");
     let alerts = read(ALERTS);
     for alert in alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
         assert!(docs.contains(&format!("`{alert}`")), "{DOCS} does not say what to do about {alert}");
@@ -178,8 +178,8 @@ async fn every_metric_is_documented() {
 }
 
 #[tokio::test]
-async fn the_alerts_fire_when_they_should() {
-    let test = "the_alerts_fire_when_they_should";
+async fn alerts_fire_when_they_should() {
+    let test = "alerts_fire_when_they_should";
     let Some(promtool) = tools::promtool(test) else { return };
     for arguments in [
         ["check", "config", "docker/prometheus/prometheus.yml"],
@@ -191,7 +191,7 @@ async fn the_alerts_fire_when_they_should() {
     }
 }
 
-/// A real Prometheus that looks at the proxy each second.
+/// A real Prometheus that scrapes the proxy each second.
 struct Prometheus {
     _program: Program,
     url: String,
@@ -221,7 +221,7 @@ impl Prometheus {
                 std::future::ready(has_said || !program.is_running())
             })
             .await;
-            // It ends where somebody else was given the port meanwhile.
+            // It exits if another process got the port meanwhile.
             if program.is_running() {
                 return Self { _program: program, url: format!("http://{address}") };
             }
@@ -229,7 +229,7 @@ impl Prometheus {
         }
     }
 
-    /// The samples that a query comes to now.
+    /// Returns the samples that a query gives now.
     async fn query(&self, query: &str) -> Result<Vec<Value>, String> {
         let encoded: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
         let asked = client::at(&format!("{}/api/v1/query", self.url))
@@ -267,7 +267,7 @@ async fn every_query_of_the_dashboard_is_answered_by_prometheus() {
             query.replace("$instance", ".*").replace("$__rate_interval", "1m").replace("$__range", "1m");
         let samples =
             prometheus.query(&concrete).await.unwrap_or_else(|error| panic!("{title}: {query}: {error}"));
-        // What asks for more than nothing may find nothing.
+        // A query with a threshold may give no samples.
         let may_be_empty = query.ends_with("> 0");
         assert!(may_be_empty || !samples.is_empty(), "{title}: nothing for {concrete}");
         for sample in samples {
@@ -287,10 +287,10 @@ async fn every_query_of_the_dashboard_is_answered_by_prometheus() {
     }
 }
 
-// ## What the figures are
+// ## Values
 
 #[tokio::test]
-async fn the_cache_is_told_by_kind() {
+async fn cache_metrics_are_by_kind() {
     let node = upstream::devchain().blocks(60, 10).run().await;
     let small = |config: &mut holdfast::config::Config| config.cache.size = ByteSize::kib(200);
     let proxy = proxy::new().upstream(&node).config(small).run().await;
@@ -321,7 +321,7 @@ async fn the_cache_is_told_by_kind() {
 }
 
 #[tokio::test]
-async fn the_chain_and_its_reorgs_are_told() {
+async fn chain_and_reorg_metrics_are_true() {
     let node = upstream::devchain().blocks(100, 1).run().await;
     let proxy =
         proxy::new().upstream(&node).config(|config| config.chain.max_staleness = Duration::ZERO).run().await;
@@ -342,7 +342,7 @@ async fn the_chain_and_its_reorgs_are_told() {
     node.reorg(1, 1);
     client.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     assert_eq!([reorgs("1").await, reorgs("unknown").await], [1, 0]);
-    // Nothing is seen of it that links to what was known: its parents are asked for, but not so many.
+    // The new branch does not link to a known block: the tracker asks for parents, but not for so many.
     node.reorg(12, 13);
     client.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     assert_eq!([reorgs("1").await, reorgs("unknown").await], [1, 1]);
@@ -358,7 +358,7 @@ async fn the_chain_and_its_reorgs_are_told() {
 }
 
 #[tokio::test]
-async fn endpoints_and_what_is_proved_are_told() {
+async fn endpoint_and_verification_metrics_are_true() {
     let node = upstream::devchain().config(|config| config.chain_id = 1).blocks(20, 2).run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
@@ -383,7 +383,7 @@ async fn endpoints_and_what_is_proved_are_told() {
     be_lied_to(&node, &client).await;
     assert!(proxy.metric(r#"holdfast_mismatches_total{reason="header_hash"}"#).await >= 1);
     node.fail(Fault::Status(503)).always();
-    eventually("it is left alone", async || {
+    eventually("it is unhealthy", async || {
         client.call("eth_gasPrice", json!([])).await;
         state("unhealthy").await == 1 && proxy.metric("holdfast_ready").await == 0
     })
@@ -392,7 +392,7 @@ async fn endpoints_and_what_is_proved_are_told() {
 }
 
 #[tokio::test]
-async fn what_is_turned_away_is_told_by_reason() {
+async fn refusals_are_counted_by_reason() {
     let node = upstream::devchain().blocks(3, 2).run().await;
     let proxy = proxy::new()
         .upstream(&node)
@@ -419,7 +419,7 @@ async fn what_is_turned_away_is_told_by_reason() {
     }
     assert_eq!(refused("overloaded").await, 0);
     assert_eq!(proxy.metric(r#"holdfast_calls_left_out_total{reason="batch_too_large"}"#).await, left as u64);
-    eventually("nothing is in hand", async || {
+    eventually("nothing in flight", async || {
         proxy.metric("holdfast_requests_in_flight").await == 0
             && proxy.metric("holdfast_bytes_in_flight").await == 0
     })

@@ -22,12 +22,12 @@ const PARENT: &str = "b7ad6b7169203331";
 /// Parameters that ask for a block with its transactions.
 const BLOCK_PARAMS: &str = r#"["0x1",true]"#;
 
-/// A trace of its own for each number.
+/// Returns a distinct trace id for each number.
 fn trace(of: usize) -> String {
     format!("{:032x}", of + 1)
 }
 
-/// What a client says of it.
+/// Returns the `traceparent` of a client.
 fn parent(trace: &str, flags: &str) -> String {
     format!("00-{trace}-{PARENT}-{flags}")
 }
@@ -51,7 +51,7 @@ fn one<'a>(spans: &'a [Span], name: &str) -> &'a Span {
     one
 }
 
-/// What the node was told, with the requests that have `text` in them.
+/// Returns the `traceparent` headers of the node's requests that contain `text`.
 fn told(node: &Server, text: &str) -> Vec<String> {
     let header = |seeing: &server::Seeing| {
         let parent = seeing.headers.get("traceparent");
@@ -73,7 +73,7 @@ fn stop(process: &Process) {
 }
 
 #[tokio::test]
-async fn a_call_and_what_is_asked_for_it_are_spans_of_its_client_s_trace() {
+async fn call_and_its_attempts_are_spans_of_the_clients_trace() {
     let (node, receiver) = (node().await, receiver::run(Manner::Takes).await);
     let process = serve(&node, &receiver)
         .set("TRACING__HEADERS", r#"{authorization={env="OTLP_TOKEN"}}"#)
@@ -112,7 +112,7 @@ async fn a_call_and_what_is_asked_for_it_are_spans_of_its_client_s_trace() {
 }
 
 #[tokio::test]
-async fn of_the_environment_only_what_it_is_called_counts() {
+async fn only_otel_resource_variables_count() {
     let (node, receiver) = (node().await, receiver::run(Manner::Takes).await);
     let mut process = serve(&node, &receiver);
     for (name, value) in [
@@ -137,14 +137,14 @@ async fn of_the_environment_only_what_it_is_called_counts() {
 }
 
 #[tokio::test]
-async fn each_call_of_a_batch_has_its_span_and_a_hit_asks_nobody() {
+async fn each_call_of_a_batch_has_its_span() {
     let (node, receiver) = (node().await, receiver::run(Manner::Takes).await);
     let process = serve(&node, &receiver).run().await;
     let block =
         json!({ "jsonrpc": "2.0", "id": 0, "method": "eth_getBlockByNumber", "params": ["0x1", true] });
     let client = process.client();
     assert!(send(&client, &parent(&trace(0), "01"), block.clone()).await.outcome().is_ok());
-    // Carried out by a task of its own, and for this call all the same.
+    // A separate task makes the fetch, but its span belongs to this call.
     let fetched = receiver.trace(&trace(0), "request").await;
     let call = one(&fetched, "call");
     let [told_of_it] = &told(&node, BLOCK_PARAMS)[..] else { panic!("asked for more than once") };
@@ -171,9 +171,9 @@ async fn each_call_of_a_batch_has_its_span_and_a_hit_asks_nobody() {
 }
 
 #[tokio::test]
-async fn what_a_client_does_not_record_is_not_sent() {
+async fn spans_of_unsampled_traces_are_not_sent() {
     let (node, receiver) = (node().await, receiver::run(Manner::Takes).await);
-    // Of traces that are begun here, none is: what clients say counts all the same.
+    // No trace that begins here is sampled; the clients' flags count all the same.
     let process = serve(&node, &receiver).set("TRACING__SAMPLE", "0").run().await;
     let client = process.client();
     for (of, flags) in [(1, "00"), (2, "02"), (3, "01")] {
@@ -194,7 +194,7 @@ async fn what_a_client_does_not_record_is_not_sent() {
 }
 
 #[tokio::test]
-async fn a_trace_is_begun_here_for_who_brings_none_or_one_that_is_malformed() {
+async fn missing_or_malformed_traceparent_begins_a_new_trace() {
     let (node, receiver) = (node().await, receiver::run(Manner::Takes).await);
     let process = serve(&node, &receiver).run().await;
     let wrong = parent(&"0".repeat(32), "01");
@@ -207,11 +207,11 @@ async fn a_trace_is_begun_here_for_who_brings_none_or_one_that_is_malformed() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_fails_says_so() {
+async fn failed_attempt_has_an_error_status() {
     let receiver = receiver::run(Manner::Takes).await;
     let process = process::serve_url("http://127.0.0.1:1").set("TRACING__OTLP", &receiver.url());
     let process = process.though_not_ready().run().await;
-    // It is asked who it is, for nobody: that is a trace of its own.
+    // Identification belongs to no client, so it has a trace of its own.
     eventually("an attempt", async || !named(&receiver.seen().spans, "upstream").is_empty()).await;
     let attempt = named(&receiver.seen().spans, "upstream")[0].clone();
     assert_eq!((attempt.said("outcome"), attempt.parent.as_str()), ("connect", ""));
@@ -222,12 +222,12 @@ async fn an_attempt_that_fails_says_so() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_is_down_hurts_nobody_and_is_named_seldom() {
+async fn failing_receiver_affects_no_call_and_is_rarely_logged() {
     let (node, refusing) = (node().await, receiver::run(Manner::Refuses).await);
     let process = serve(&node, &refusing).run().await;
     let (client, begun) = (process.client(), Instant::now());
     let mut of = 0;
-    // More spans than wait in a queue, over more requests than one.
+    // More spans than the queue holds, over more than one export.
     while of < 2_000 || refusing.seen().requests.len() < 3 {
         let batch: Vec<_> = (of..of + 500).map(balance).collect();
         assert_eq!(send(&client, &parent(TRACE, "01"), json!(batch)).await.status, 200);
@@ -240,7 +240,7 @@ async fn a_receiver_that_is_down_hurts_nobody_and_is_named_seldom() {
 }
 
 #[tokio::test]
-async fn whoever_ends_it_does_not_wait_long_for_a_receiver_that_hangs() {
+async fn shutdown_does_not_wait_long_for_a_hanging_receiver() {
     let (node, hanging) = (node().await, receiver::run(Manner::Hangs).await);
     let mut process = serve(&node, &hanging).run().await;
     assert!(send(&process.client(), &parent(TRACE, "01"), balance(1)).await.outcome().is_ok());
@@ -253,7 +253,7 @@ async fn whoever_ends_it_does_not_wait_long_for_a_receiver_that_hangs() {
 }
 
 #[tokio::test]
-async fn what_has_not_been_sent_is_sent_at_the_end() {
+async fn pending_spans_are_sent_at_shutdown() {
     let (node, receiver) = (node().await, receiver::run(Manner::Takes).await);
     let mut process = serve(&node, &receiver).run().await;
     assert!(send(&process.client(), &parent(TRACE, "01"), balance(1)).await.outcome().is_ok());
@@ -266,7 +266,7 @@ async fn what_has_not_been_sent_is_sent_at_the_end() {
 }
 
 #[tokio::test]
-async fn the_level_of_the_log_changes_beside_it() {
+async fn log_level_changes_beside_the_exporter() {
     let (node, receiver) = (node().await, receiver::run(Manner::Takes).await);
     let config = |level: &str| {
         format!(
@@ -299,7 +299,7 @@ async fn the_level_of_the_log_changes_beside_it() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_cannot_be_one_is_found_before_the_start() {
+async fn invalid_receiver_is_refused_at_start() {
     for (key, value, message) in [
         (
             "OTLP",

@@ -1,4 +1,4 @@
-//! The status page: what is served of it, the events behind it, and a real browser that looks at it.
+//! The status page: its files, its events, and a real browser that shows it.
 
 use std::{path::Path, time::Duration};
 
@@ -13,10 +13,10 @@ use crate::support::{
     tools, upstream,
 };
 
-/// As many as listen at a time.
+/// Maximum number of concurrent event streams.
 const STREAMS: usize = 16;
 
-/// Listens, and has read what is told at first.
+/// Opens an event stream and reads its first events.
 async fn listen(proxy: &Proxy) -> Raw {
     let mut stream = Raw::connect(proxy.app.admin_address()).await;
     stream.write("GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
@@ -25,7 +25,7 @@ async fn listen(proxy: &Proxy) -> Raw {
     stream
 }
 
-/// What the newest event of this name says, of those in a text.
+/// Returns the data of the newest event of this name in a text.
 fn newest(text: &str, event: &str) -> Value {
     let begin = format!("event: {event}\ndata: ");
     let (_, data) = text.rsplit_once(&begin).unwrap_or_else(|| panic!("no {event} in {text}"));
@@ -33,7 +33,7 @@ fn newest(text: &str, event: &str) -> Value {
 }
 
 #[tokio::test]
-async fn the_page_is_served_whole_and_may_do_little() {
+async fn page_is_served_whole_under_a_strict_policy() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
@@ -58,7 +58,7 @@ async fn the_page_is_served_whole_and_may_do_little() {
         for rule in ["default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'"] {
             assert!(policy.contains(rule), "{policy}");
         }
-        // Names a namespace, and nobody who is asked for anything.
+        // This URL names a namespace; no browser fetches it.
         let elsewhere = served.text().replace("http://www.w3.org/2000/svg", "");
         assert!(!elsewhere.contains("http://") && !elsewhere.contains("https://"), "{path}: {elsewhere}");
     }
@@ -72,7 +72,7 @@ async fn the_page_is_served_whole_and_may_do_little() {
 }
 
 #[tokio::test]
-async fn neither_page_nor_events_are_for_another_host() {
+async fn page_and_events_are_refused_to_other_hosts() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     for path in ["/", "/page.js", "/events"] {
@@ -83,7 +83,7 @@ async fn neither_page_nor_events_are_for_another_host() {
 }
 
 #[tokio::test]
-async fn events_tell_the_history_and_then_what_changes() {
+async fn events_send_the_history_and_then_changes() {
     let node = upstream::devchain().blocks(3, 2).run().await;
     let hour = Duration::from_secs(3600);
     let proxy = proxy::new().upstream(&node).config(|config| config.chain.max_staleness = hour).run().await;
@@ -98,7 +98,7 @@ async fn events_tell_the_history_and_then_what_changes() {
     assert!(history["fine"].is_array() && history["coarse"].is_array(), "{history}");
     assert_eq!(newest(&begin, "status")["status"]["calls"], 0);
 
-    // Who looks costs nothing upstream.
+    // Watching makes no upstream calls.
     let asked = node.calls().len();
     stream.read_until("event: status", 3).await;
     assert_eq!(node.calls().len(), asked);
@@ -107,7 +107,7 @@ async fn events_tell_the_history_and_then_what_changes() {
         client.call("eth_getBlockByNumber", json!(["0x1", false])).await;
     }
     client.call("eth_getBlockByNumber", json!(["1", false])).await;
-    // Samples are two seconds apart; what a time was taken of may be in more than one.
+    // Samples are two seconds apart, so the latencies may be in more than one.
     let mut timed = [false; 2];
     let told = time::timeout(client::PATIENCE, async {
         loop {
@@ -130,7 +130,7 @@ async fn events_tell_the_history_and_then_what_changes() {
 }
 
 #[tokio::test]
-async fn so_many_listen_and_no_more() {
+async fn number_of_event_streams_is_limited() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let mut streams = Vec::new();
@@ -142,7 +142,7 @@ async fn so_many_listen_and_no_more() {
     let refused = client.get(&events).await;
     assert_eq!(refused.status, 503);
     assert!(refused.text().contains("16 streams"), "{}", refused.text());
-    // Nor does anything else go without.
+    // The other routes still answer.
     assert_eq!(client.get(&proxy.admin_url("/ready")).await.status, 200);
     let head = client::at(&events).request(reqwest::Method::HEAD).send().await.unwrap();
     assert_eq!(
@@ -150,7 +150,7 @@ async fn so_many_listen_and_no_more() {
         (200, "text/event-stream")
     );
 
-    // The first takes nothing of it all, and keeps nobody from being told.
+    // A stream that is not read does not delay the others.
     let last = streams.last_mut().unwrap();
     let begun = Instant::now();
     last.read_until("event: status", 2).await;
@@ -166,7 +166,7 @@ async fn so_many_listen_and_no_more() {
 }
 
 #[tokio::test]
-async fn events_end_when_all_ends() {
+async fn events_end_at_shutdown() {
     let node = upstream::devchain().run().await;
     let delay = Duration::from_secs(3);
     let proxy = proxy::new().upstream(&node).config(|config| config.drain_delay = delay).run().await;
@@ -181,8 +181,8 @@ async fn events_end_when_all_ends() {
 }
 
 #[tokio::test]
-async fn a_browser_shows_it_live() {
-    const TEST: &str = "page::a_browser_shows_it_live";
+async fn browser_shows_the_page_live() {
+    const TEST: &str = "page::browser_shows_the_page_live";
     let Some(browser) = tools::chromium(TEST) else { return };
     let Some(mut command) = tools::node_script(TEST, "page.mjs") else { return };
     let node = upstream::devchain().blocks(40, 25).run().await;
@@ -190,7 +190,7 @@ async fn a_browser_shows_it_live() {
     let screenshots = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/screenshots");
     command.args([&proxy.admin_url(""), &proxy.url(), &node.url()]).args([browser, screenshots]);
     let looking = tokio::spawn(output(command));
-    // Something to be seen in the page: from the first call on the chain goes on, and once another way.
+    // Changes for the page to show: from the first call on the chain grows, with one reorg.
     let mut rounds = 0;
     while !looking.is_finished() {
         time::sleep(Duration::from_secs(1)).await;

@@ -1,4 +1,4 @@
-//! SIGHUP: what changes, what stays, and what is refused.
+//! SIGHUP: settings that change, settings that stay, and configurations that are refused.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn the_policy_changes_and_connections_and_cache_stay() {
+async fn reload_changes_policy_and_keeps_connections_and_cache() {
     let node = upstream::devchain().blocks(3, 2).run().await;
     let path = file("holdfast.toml", "[chain]\nmax_staleness = '1h'\n");
     let process = process::serve(&node).file(&path).run().await;
@@ -59,7 +59,7 @@ async fn the_policy_changes_and_connections_and_cache_stay() {
 }
 
 #[tokio::test]
-async fn limits_change() {
+async fn reload_changes_limits() {
     let node = upstream::devchain().config(|config| config.chain_id = 5).run().await;
     let path = file("holdfast.toml", "");
     let process = process::serve(&node).file(&path).run().await;
@@ -99,7 +99,7 @@ async fn limits_change() {
 }
 
 #[tokio::test]
-async fn the_pages_that_may_read_change() {
+async fn reload_changes_allowed_origins() {
     let node = upstream::devchain().run().await;
     let path = file("holdfast.toml", "");
     let process = process::serve(&node).file(&path).run().await;
@@ -118,7 +118,7 @@ async fn the_pages_that_may_read_change() {
     assert_eq!(allowed().await, None);
     reload(&process, &path, &format!("[http]\nallowed_origins = ['{page}']\n")).await;
     assert_eq!(allowed().await.as_deref(), Some(page));
-    // Preflights too.
+    // Preflights follow the new list, too.
     let preflight =
         process.client().request(reqwest::Method::OPTIONS).header("origin", "https://other.example.org");
     let answer = client::Response::of(preflight.header("access-control-request-method", "POST")).await;
@@ -128,7 +128,7 @@ async fn the_pages_that_may_read_change() {
 }
 
 #[tokio::test]
-async fn the_log_level_changes() {
+async fn reload_changes_the_log_level() {
     let told = "request answered";
     let node = upstream::devchain().run().await;
     let path = file("holdfast.toml", "");
@@ -149,14 +149,14 @@ async fn the_log_level_changes() {
 }
 
 #[tokio::test]
-async fn compression_is_switched_off_and_on() {
+async fn reload_switches_compression_off_and_on() {
     let node = upstream::devchain().run().await;
     let path = file("holdfast.toml", "");
     let process = process::serve(&node).file(&path).run().await;
     let client = process.client();
     for (toml, on) in [("", true), ("http.compress = false", false), ("http.compress = true", true)] {
         reload(&process, &path, toml).await;
-        // This client takes gzip. Where it could get it, it is told that this depends on it.
+        // This client accepts gzip. If the server may compress, `vary` says so.
         let response = client.call("eth_chainId", json!([])).await;
         let mut vary = response.headers.get_all("vary").iter();
         assert_eq!(vary.any(|vary| vary == "accept-encoding"), on, "{toml}");
@@ -201,13 +201,13 @@ async fn a_bad_configuration_is_refused_as_a_whole() {
 }
 
 #[tokio::test]
-async fn what_cannot_change_is_named_and_the_rest_does() {
+async fn settings_that_need_a_restart_are_named() {
     let node = upstream::devchain().run().await;
     let path = file("holdfast.toml", "");
     let process = process::serve(&node).file(&path).run().await;
     let client = process.client();
     let toml = "strict = true\ndrain_delay = '1m'\n[cache]\nsize = '1 MiB'\n[connections]\nmax = 7\n";
-    // As often as it is read: it is still so.
+    // At each reload, since they are still different.
     for _ in 0..2 {
         let said = reload(&process, &path, toml).await;
         let warned = "cache.size, connections.max, drain_delay";
@@ -224,7 +224,7 @@ async fn what_cannot_change_is_named_and_the_rest_does() {
 }
 
 #[tokio::test]
-async fn without_a_file_there_is_nothing_to_change() {
+async fn reload_without_a_file_changes_nothing() {
     let node = upstream::devchain().run().await;
     let mut process = process::serve(&node).run().await;
     let said = reread(&process).await;
@@ -234,7 +234,7 @@ async fn without_a_file_there_is_nothing_to_change() {
 }
 
 #[tokio::test]
-async fn a_signal_while_it_stops_does_not_kill_it() {
+async fn sighup_during_shutdown_does_not_kill_the_program() {
     let node = upstream::devchain().run().await;
     let mut process = process::serve(&node).run().await;
     node.fail(Fault::Delay(Duration::from_millis(500))).on("eth_gasPrice").always();
@@ -249,7 +249,7 @@ async fn a_signal_while_it_stops_does_not_kill_it() {
 }
 
 #[tokio::test]
-async fn fifty_signals_under_load_lose_nothing() {
+async fn fifty_reloads_under_load_lose_no_call() {
     let node = upstream::devchain().blocks(3, 2).run().await;
     let path = file("holdfast.toml", "");
     let mut process = process::serve(&node).file(&path).run().await;
@@ -284,7 +284,7 @@ async fn fifty_signals_under_load_lose_nothing() {
     let reloads = async |outcome: &str| {
         process.metric(&format!(r#"holdfast_config_reloads_total{{outcome="{outcome}"}}"#)).await
     };
-    // Signals that come together are one: how many there were is for the machine to say, and these come alone.
+    // Signals that arrive together count as one, so the machine's speed decides their number. These arrive alone.
     for (config, outcome) in [(configs[2], "applied"), (configs[3], "refused")] {
         let before = reloads(outcome).await;
         fs::write(&path, config).unwrap();

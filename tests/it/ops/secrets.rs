@@ -1,4 +1,4 @@
-//! Keys reach the node and nobody else.
+//! Secrets reach the node and appear nowhere else.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ use crate::support::{
     proxy, upstream,
 };
 
-/// A node that notes the heads of the requests it gets, and passes them on to a real one, until it is told to stop.
+/// A relay that records the bytes of the requests and passes them on to a real node, until it is stopped.
 async fn noting(behind: SocketAddr) -> (SocketAddr, Arc<Mutex<String>>, AbortHandle) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -123,14 +123,14 @@ async fn nothing_secret_is_logged_at_any_level() {
     let log = program.said();
     let ours = log.lines().filter(|line| line.contains("\"holdfast")).count();
     assert!(ours > 3, "the log is as good as empty: {log}");
-    // Not by the libraries either.
+    // Libraries do not log them, either.
     for line in log.lines() {
         assert!(!line.contains("SECRET"), "{line}");
     }
 }
 
 #[tokio::test]
-async fn the_url_that_heads_are_told_by_reaches_the_node_and_no_log() {
+async fn websocket_url_and_headers_reach_the_node_and_no_log() {
     let node = upstream::devchain().run().await;
     let (address, noted, accepting) =
         noting(node.ws_url().trim_start_matches("ws://").parse().unwrap()).await;
@@ -145,7 +145,7 @@ async fn the_url_that_heads_are_told_by_reaches_the_node_and_no_log() {
     let mut program = Program::start(holdfast(&["serve", "--config", config.to_str().unwrap()]));
     program.says("newHeads subscription established").await;
     node.mine(1);
-    // The node goes on to say who it is: otherwise nobody asks it for heads.
+    // The node still identifies itself: otherwise the program would not ask it for heads.
     accepting.abort();
     node.cut_sockets();
     program.says("newHeads subscription unavailable").await;
@@ -162,7 +162,7 @@ async fn the_url_that_heads_are_told_by_reaches_the_node_and_no_log() {
     }
 }
 
-/// A node that answers whatever it does not know, or everything, with an error that repeats what it was asked with.
+/// A node that answers every method except those in `knows` with an error that repeats the head of the request.
 async fn echoing(knows: &'static [&'static str]) -> SocketAddr {
     let answer = move |head: &str, body: &serde_json::Value| {
         let method = body["method"].as_str().unwrap_or_default();
@@ -223,7 +223,7 @@ async fn key_that_a_result_echoes_reaches_no_client() {
 }
 
 #[tokio::test]
-async fn a_node_that_repeats_its_keys_tells_nobody() {
+async fn keys_that_a_node_echoes_are_not_shown() {
     const IDENTITY: &[&str] = &["eth_chainId", "net_version", "eth_getBlockByNumber"];
     for (knows, credentials, headers) in [
         (&[][..], "user:SECRET-PASS@", ""),
@@ -250,7 +250,7 @@ async fn a_node_that_repeats_its_keys_tells_nobody() {
         assert_eq!(program.exit_code().await, Some(0));
         let log = program.said();
         assert!(log.contains("no access"), "{log}");
-        // What the password is sent as, too.
+        // Nor may the password appear in base64.
         for line in shown.lines().chain(log.lines()) {
             assert!(!line.contains("SECRET") && !line.contains("U0VDUkVU"), "{line}");
         }

@@ -1,7 +1,7 @@
-//! Everything at once for a while: load at saturation, two nodes that fail now and then, hostile clients. And then
-//! nothing of it is left.
+//! Everything at once for a while: load at saturation, two nodes that fail now and then, hostile clients. Afterwards,
+//! no task and no open file may be left over.
 //!
-//! Not among the ordinary tests, since it takes its time: `tests/run` runs it, for `SOAK_SECONDS`.
+//! Not among the ordinary tests, since it takes long: `tests/run` runs it, for `SOAK_SECONDS`.
 
 use std::{
     collections::HashMap,
@@ -25,46 +25,46 @@ use tokio::{
 
 use crate::support::{client, eventually, process, proxy, upstream};
 
-/// The first block is a large one, and kept as well: for those who ask for much.
+/// The first block is large, and cached as well: the greedy clients ask for it.
 const LARGE: u64 = 1;
 
-/// Blocks that are final and in memory: what is asked of them must be answered, whatever happens.
+/// Number of final, cached blocks. Queries about them must be answered throughout.
 const KEPT: u64 = 40;
 
-/// Where those who mean harm come from: the others are the others.
+/// Address of the hostile clients; the others have another.
 const HOSTILE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
 
-/// Requests at a time. Less than the hostile want; half of them are left for the well-behaved.
+/// Limit on requests in flight. The hostile clients want more; half of them are left for the well-behaved.
 const IN_FLIGHT: u64 = 40;
 
-/// Bytes that are read and that wait for clients. Half of them is less than the hostile leave waiting.
+/// Limit on bytes in flight. The hostile clients leave more than half of it unread.
 const BYTES: u64 = 8 << 20;
 
-/// In bytes. Small, so that it is full and churning within the time.
+/// Cache size in bytes. Small, so that the cache is full and evicts entries within the time.
 const CACHE: u64 = 16 << 20;
 
-/// What the program may take beside its cache.
+/// Memory in bytes that the program may use beside its cache.
 const BESIDE: u64 = 64 << 20;
 
-/// Connections at a time.
+/// Limit on connections.
 const CONNECTIONS: usize = 256;
 
-/// Connections of the hostile that only take slots: with the others more than there are.
+/// Hostile connections that only take slots: with the others, more than the limit.
 const CROWD: usize = 240;
 
-/// Upstream connections at a time.
+/// Limit on upstream connections.
 const UPSTREAM: u64 = 16;
 
-/// Until a reader that takes nothing is closed.
+/// Time after which the server closes a reader that takes nothing.
 const STALL: Duration = Duration::from_secs(30);
 
-/// Until what nobody needs any more is gone: a connection to a node is kept for 50 s, and looked at as often.
+/// Time until unused resources are gone: a connection to a node stays for 50 s, and is checked as often.
 const REST: Duration = Duration::from_secs(120);
 
-/// Of the connections to a node some are open before anything begins, or not yet.
+/// Tolerance: some connections to a node are open before anything begins, or not yet.
 const FEW: u64 = 2;
 
-/// What the well-behaved saw.
+/// Results of the well-behaved clients.
 #[derive(Default)]
 struct Seen {
     answers: AtomicU64,
@@ -72,12 +72,12 @@ struct Seen {
     micros: Mutex<Vec<u64>>,
 }
 
-/// What the hostile got done.
+/// Results of the hostile clients.
 #[derive(Default)]
 struct Done {
     /// Requests that were shed.
     refused: AtomicU64,
-    /// Answers that were begun and not read.
+    /// Answers that began to arrive and were not read.
     unread: AtomicU64,
     hung_up: AtomicU64,
     reset: AtomicU64,
@@ -100,7 +100,7 @@ fn final_question(chain: &DevChain, dice: u64) -> (&'static str, Value) {
     }
 }
 
-/// Asks for what is final and in memory, as fast as it is answered, and compares it with what is true.
+/// Asks for final, cached data as fast as it is answered, and compares the answers with the truth.
 async fn well_behaved(url: String, chain: DevChain, seen: Arc<Seen>, over: Arc<AtomicBool>, mut dice: u64) {
     let client = client::at(&url);
     let mut truth = HashMap::new();
@@ -122,7 +122,7 @@ async fn well_behaved(url: String, chain: DevChain, seen: Arc<Seen>, over: Arc<A
     }
 }
 
-/// Asks for what must be fetched, and takes what comes.
+/// Asks for data that must be fetched, and accepts any answer.
 async fn curious(url: String, chain: DevChain, over: Arc<AtomicBool>) {
     let client = client::at(&url);
     let mut number = KEPT + 1;
@@ -140,7 +140,7 @@ async fn curious(url: String, chain: DevChain, over: Arc<AtomicBool>) {
     }
 }
 
-/// A fault of one of them for a while, then none, and new blocks now and then: the same for both.
+/// Makes a node fail for a while, then recover, and mines the same blocks on both.
 async fn troubled(nodes: [DevChain; 2], over: Arc<AtomicBool>) {
     let faults = [
         Fault::Reset,
@@ -153,7 +153,7 @@ async fn troubled(nodes: [DevChain; 2], over: Arc<AtomicBool>) {
         if over.load(Relaxed) {
             break;
         }
-        // By turns one of them, and now and then both.
+        // Alternately one of them, and now and then both.
         for (at, node) in nodes.iter().enumerate() {
             if turn % 3 != at {
                 node.fail(fault.clone()).any().times(50);
@@ -169,7 +169,7 @@ async fn troubled(nodes: [DevChain; 2], over: Arc<AtomicBool>) {
     nodes.iter().for_each(|node| node.clear_faults());
 }
 
-/// A connection of somebody who means harm, whose system keeps no more than so many bytes that are not read.
+/// Connects from the hostile address, with a receive buffer of `keeps` bytes.
 async fn connect(address: SocketAddr, keeps: Option<u32>) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((HOSTILE, 0).into())?;
@@ -179,7 +179,7 @@ async fn connect(address: SocketAddr, keeps: Option<u32>) -> std::io::Result<Tcp
     socket.connect(address).await
 }
 
-/// Connects, says this, and then neither reads nor ends, until it is thrown out.
+/// Connects, sends `says`, and then neither reads nor closes, until the server closes the connection.
 async fn hostile(address: SocketAddr, says: Vec<u8>, goes_on: bool) {
     loop {
         let Ok(mut stream) = connect(address, None).await else { continue };
@@ -203,7 +203,8 @@ async fn hostile(address: SocketAddr, says: Vec<u8>, goes_on: bool) {
     }
 }
 
-/// Asks for a large answer, and takes so many bytes of it now and then, or none, until it is thrown out.
+/// Asks for a large answer, and reads `takes` bytes of it now and then, or none, until the server closes the
+/// connection.
 async fn greedy(address: SocketAddr, asks: String, takes: usize, done: Arc<Done>) {
     loop {
         let Ok(mut stream) = connect(address, Some(4096)).await else { continue };
@@ -211,7 +212,7 @@ async fn greedy(address: SocketAddr, asks: String, takes: usize, done: Arc<Done>
             continue;
         }
         let mut head = [0; 12];
-        // Only a peek, for those who read nothing.
+        // Only peeks, since some of these clients read nothing.
         match time::timeout(Duration::from_secs(5), stream.peek(&mut head)).await {
             Ok(Ok(12)) if head.ends_with(b"200") => drop(done.unread.fetch_add(1, Relaxed)),
             Ok(Ok(12)) => {
@@ -232,7 +233,7 @@ async fn greedy(address: SocketAddr, asks: String, takes: usize, done: Arc<Done>
     }
 }
 
-/// Asks for what must be fetched, and hangs up before it is there.
+/// Asks for data that must be fetched, and hangs up before it arrives.
 async fn fickle(address: SocketAddr, chain: DevChain, done: Arc<Done>, mut dice: u64) {
     loop {
         let calls: Vec<_> = (0..20)
@@ -251,7 +252,7 @@ async fn fickle(address: SocketAddr, chain: DevChain, done: Arc<Done>, mut dice:
     }
 }
 
-/// Keeps a connection of which it makes little use, and comes again whenever it is displaced: more of them than there are
+/// Keeps a connection that it rarely uses, and reconnects whenever it is displaced. There are more of these than
 /// slots.
 async fn crowd(address: SocketAddr) {
     let asks = client::post(&client::call("eth_chainId"));
@@ -272,7 +273,7 @@ async fn resets(address: SocketAddr, asks: Bytes, done: Arc<Done>) {
         let Ok(stream) = connect(address, None).await else { continue };
         let Ok((mut send, connection)) = h2::client::handshake(stream).await else { continue };
         let connection = tokio::spawn(connection);
-        // Until it is thrown out: who resets too much is.
+        // Until the server closes the connection, as it does after too many resets.
         for turn in 0.. {
             let Ok(ready) = send.clone().ready().await else { break };
             send = ready;
@@ -295,7 +296,7 @@ async fn resets(address: SocketAddr, asks: Bytes, done: Arc<Done>) {
     }
 }
 
-/// Requests for much of what is in memory: of one large block, and of many small ones.
+/// Requests for much cached data: one large block many times, and many small ones.
 fn large_questions() -> [String; 2] {
     let call = |number: u64| {
         json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_getBlockByNumber",
@@ -321,8 +322,9 @@ fn hostilities() -> Vec<(Vec<u8>, bool)> {
     ]
 }
 
-/// What is in memory, without the pages of the program's own file: a debug build touches many, and the system drops them
-/// when it wants their room. `cargo bench --bench e2e -- --growth` measures all of it, of the program as it ships.
+/// Returns the resident memory, without the pages of the program's own file: a debug build touches many, and the
+/// system drops them under pressure. `cargo bench --bench e2e -- --growth` measures all of it, of the program as it
+/// ships.
 fn resident(process: &process::Process) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.id().as_raw_nonzero())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
@@ -331,7 +333,7 @@ fn resident(process: &process::Process) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes SOAK_SECONDS; tests/run runs it"]
-async fn all_at_once() {
+async fn soak_is_survived_without_leaks() {
     let seconds = std::env::var("SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
     let node = || upstream::devchain().blocks(LARGE as usize, 600).run();
     let (node, other) = (node().await, node().await);
@@ -400,9 +402,9 @@ async fn all_at_once() {
     }
     over.store(true, Relaxed);
     for task in tasks {
-        time::timeout(Duration::from_secs(40), task).await.expect("everybody goes home").unwrap();
+        time::timeout(Duration::from_secs(40), task).await.expect("all clients end").unwrap();
     }
-    // Would go on for ever.
+    // These would go on for ever.
     hostile_tasks.shutdown().await;
 
     let mut micros = std::mem::take(&mut *seen.micros.lock().unwrap());
@@ -418,7 +420,7 @@ async fn all_at_once() {
     );
     let [refused, unread, hung_up, reset] =
         [&done.refused, &done.unread, &done.hung_up, &done.reset].map(|count| count.load(Relaxed));
-    // After a while, or sooner, where others are in need of what they hold.
+    // Closed after a while, or sooner if other clients need their slots.
     let stalled = process.metric(&proxy::closed("stalled")).await;
     let displaced = process.metric(&proxy::closed("displaced")).await;
     let closed = stalled + displaced;
@@ -428,7 +430,7 @@ async fn all_at_once() {
     );
     assert!(
         [refused, unread, displaced, hung_up, reset].iter().all(|count| *count > 0),
-        "nothing was put to the test"
+        "a hostile client had no effect"
     );
     assert!(answers > 0 && errors.is_empty(), "{} errors: {:?}", errors.len(), errors.first());
     assert!(most as f64 <= 1.35 * (CACHE + BESIDE) as f64, "{} MiB", most >> 20);

@@ -1,4 +1,4 @@
-//! A client's trace goes on to the node that is asked for it, as it came.
+//! A client's trace context reaches the node unchanged.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn call(method: &str, params: Value) -> String {
     json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string()
 }
 
-/// A call that is answered by the node only, and by nobody else's asking.
+/// Returns a call that only the node can answer, and that no other call shares.
 fn balance(of: usize) -> String {
     call("eth_getBalance", json!([address(of), "latest"]))
 }
@@ -37,7 +37,7 @@ async fn send(client: &Client, headers: &[(&str, &str)], body: String) -> Respon
     Response::of(request.body(body)).await
 }
 
-/// What the node was told of traces, with each request that has `text` in it.
+/// Returns the trace headers of the node's requests that contain `text`.
 fn told(node: &Server, text: &str) -> Vec<(Option<String>, Option<String>)> {
     let seen = node.seen();
     let told = seen.calls(text).map(|seeing| {
@@ -53,7 +53,7 @@ fn as_it_came(parent: &str) -> (Option<String>, Option<String>) {
 }
 
 #[tokio::test]
-async fn the_node_is_told_of_a_client_s_trace_and_of_no_other() {
+async fn trace_context_is_forwarded_for_client_calls_only() {
     let node = server::node(&upstream::devchain().blocks(2, 2).chain()).run().await;
     let proxy = proxy::new().upstream_url(&node.url()).run().await;
     let client = client::http(&proxy);
@@ -62,13 +62,13 @@ async fn the_node_is_told_of_a_client_s_trace_and_of_no_other() {
     assert_eq!(told(&node, &address(1)), [(Some(ONE.to_owned()), Some(STATE.to_owned()))]);
     assert!(send(&client, &[("tracestate", STATE)], balance(2)).await.outcome().is_ok());
     assert_eq!(told(&node, &address(2)), [(None, None)]);
-    // Nor with what is asked for nobody: who the node is, where its head is.
+    // Background calls, for identity and head, carry none.
     let traced = told(&node, "").iter().filter(|told| **told != (None, None)).count();
     assert_eq!(traced, 1);
 }
 
 #[tokio::test]
-async fn what_is_malformed_ends_here() {
+async fn malformed_trace_context_is_dropped() {
     let node = server::node(&upstream::devchain().chain()).run().await;
     let proxy = proxy::new().upstream_url(&node.url()).run().await;
     let client = client::http(&proxy);
@@ -89,18 +89,18 @@ async fn what_is_malformed_ends_here() {
     let twice = [("traceparent", ONE), ("traceparent", OTHER)];
     assert!(send(&client, &twice, balance(100)).await.outcome().is_ok());
     assert_eq!(told(&node, &address(100)), [(None, None)]);
-    // A state that is no good is left out, and the trace is not.
+    // An invalid state is dropped; its trace is not.
     let answer = send(&client, &[("traceparent", ONE), ("tracestate", "no state")], balance(101)).await;
     assert!(answer.outcome().is_ok());
     assert_eq!(told(&node, &address(101)), [as_it_came(ONE)]);
-    // What a later version has beside is not known here, and not handed on.
+    // Fields that only a later version knows are not forwarded.
     let later = format!("cc{}-more", &ONE[2..]);
     assert!(send(&client, &[("traceparent", &later)], balance(102)).await.outcome().is_ok());
     assert_eq!(told(&node, &address(102)), [as_it_came(ONE)]);
 }
 
 #[tokio::test]
-async fn a_fetch_that_is_shared_is_of_the_first_one_s_trace_and_a_hit_asks_nobody() {
+async fn shared_fetch_carries_the_first_clients_trace() {
     let chain = upstream::devchain().blocks(2, 2).chain();
     let hash = format!("{:#x}", chain.mine(2).hash);
     let node = server::node(&chain).run().await;
@@ -136,7 +136,7 @@ async fn each_call_of_a_batch_carries_the_trace_of_its_request() {
 
 #[cfg(not(feature = "otlp"))]
 #[tokio::test]
-async fn a_build_that_cannot_send_spans_says_so_at_the_start() {
+async fn build_without_otlp_refuses_the_setting() {
     use crate::support::program::{holdfast, output, text};
 
     for arguments in [&["serve", "--upstream", "http://127.0.0.1:1"][..], &["check", "--offline"]] {

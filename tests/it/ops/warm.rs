@@ -1,4 +1,4 @@
-//! Blocks are in memory before anybody asks for them, because somebody says so.
+//! Warming: an operator loads blocks before clients ask for them.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn outcomes(proxy: &Proxy, query: &str) -> [Value; 2] {
     ["block", "receipts"].map(|piece| warmed.json()[piece]["outcome"].clone())
 }
 
-/// Calls for whole blocks and for receipts of blocks.
+/// Returns the number of calls for whole blocks and for receipts of blocks.
 fn fetches(node: &Node) -> usize {
     let calls = node.calls();
     let is_fetch = |method: &str, params: &str| method == "eth_getBlockReceipts" || params.contains("true");
@@ -38,7 +38,7 @@ async fn run(proxy: &Proxy, arguments: &[&str]) -> (Option<i32>, String, String)
 }
 
 #[tokio::test]
-async fn each_block_is_fetched_once_and_then_it_is_there() {
+async fn each_block_is_warmed_with_one_fetch() {
     let node = upstream::devchain().blocks(30, 2).run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     for block in 1..=5 {
@@ -62,12 +62,12 @@ async fn each_block_is_fetched_once_and_then_it_is_there() {
     assert_eq!(
         (&status["calls"], &status["saved"]["follow_calls"]),
         (&json!(1), &json!(10)),
-        "nobody's call"
+        "not a client's call"
     );
 }
 
 #[tokio::test]
-async fn equal_ones_share_a_fetch_and_more_than_so_many_come_back() {
+async fn equal_warm_requests_share_a_fetch_up_to_a_limit() {
     let node = upstream::devchain().blocks(30, 2).run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     warm(&proxy, "block=latest").await;
@@ -82,7 +82,7 @@ async fn equal_ones_share_a_fetch_and_more_than_so_many_come_back() {
 }
 
 #[tokio::test]
-async fn what_does_not_come_to_be_there_is_told_with_its_reason() {
+async fn unwarmed_blocks_are_reported_with_a_reason() {
     let node = upstream::devchain().blocks(30, 2).run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let newest = warm(&proxy, "block=latest").await.json();
@@ -103,8 +103,8 @@ async fn what_does_not_come_to_be_there_is_told_with_its_reason() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_not_kept_and_not_asked_for_at_once_again() {
-    // Only on a chain that is listed as Ethereum's is such a block wrong; elsewhere it is unprovable.
+async fn wrong_block_is_not_stored_or_refetched_at_once() {
+    // Such a block is wrong only on a listed Ethereum chain; elsewhere it is unprovable.
     for (chain_id, first) in [(7, "the block cannot be proved"), (1, "the answer failed verification")] {
         wrong_is_not_kept(chain_id, first).await;
     }
@@ -131,7 +131,7 @@ async fn wrong_is_not_kept(chain_id: u64, first: &str) {
 }
 
 #[tokio::test]
-async fn the_command_warms_a_range_and_passes_over_what_is_there() {
+async fn command_warms_a_range_and_skips_present_blocks() {
     let node = upstream::devchain().blocks(40, 2).run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let (code, said, error) = run(&proxy, &["--blocks", "1..10", "--receipts"]).await;
@@ -142,7 +142,7 @@ async fn the_command_warms_a_range_and_passes_over_what_is_there() {
     let (code, said, error) =
         run(&proxy, &["--blocks", "6..latest", "--receipts", "--concurrency", "16"]).await;
     assert_eq!(code, Some(0), "{said}{error}");
-    // The newest was fetched to know its number.
+    // The newest block was fetched to learn its number.
     assert!(said.starts_with("blocks: 29 fetched, 6 there already, 0 failed\n"), "{said}");
     assert_eq!(fetches(&node), 80);
     let asked = fetches(&node);
@@ -165,7 +165,7 @@ async fn the_command_warms_a_range_and_passes_over_what_is_there() {
 }
 
 #[tokio::test]
-async fn the_command_waits_for_a_limit_and_tries_again_what_fails_for_a_moment() {
+async fn command_waits_for_limits_and_retries_failures() {
     let node = upstream::devchain().blocks(40, 1).run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     warm(&proxy, "block=latest").await;
@@ -181,7 +181,7 @@ async fn the_command_waits_for_a_limit_and_tries_again_what_fails_for_a_moment()
 }
 
 #[tokio::test]
-async fn the_command_that_is_stopped_says_how_to_go_on() {
+async fn interrupted_command_prints_how_to_continue() {
     let node = upstream::devchain().blocks(60, 1).run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     warm(&proxy, "block=latest").await;
@@ -203,6 +203,6 @@ async fn the_command_that_is_stopped_says_how_to_go_on() {
     assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
     let (_, said, _) = run(&proxy, &["--blocks", "1..40"]).await;
     assert!(said.starts_with("blocks: 0 fetched, 40 there already, 0 failed\n"), "{said}");
-    // All of them once, and the newest, which told where the chain ends.
+    // Each block once, and the newest, which showed where the chain ends.
     assert_eq!(fetches(&node), 41, "{before} before it went on");
 }

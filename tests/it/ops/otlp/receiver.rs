@@ -1,4 +1,4 @@
-//! A small receiver of spans, which reads what it is sent.
+//! A small receiver of spans, which decodes them.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ pub struct Receiver {
     seen: Arc<Mutex<Seen>>,
 }
 
-/// What it does with a request.
+/// Reaction to a request.
 #[derive(Clone, Copy)]
 pub enum Manner {
     Takes,
@@ -49,7 +49,7 @@ pub struct Span {
     pub status: u64,
 }
 
-/// A field of a message, as it is on the wire.
+/// A field of a message on the wire.
 enum Field<'a> {
     Number(u64),
     Bytes(&'a [u8]),
@@ -101,7 +101,7 @@ impl Receiver {
         self.seen.lock().unwrap()
     }
 
-    /// The spans of a trace, as soon as there is one of this name.
+    /// Returns the spans of a trace, as soon as one of this name has arrived.
     pub async fn trace(&self, trace: &str, name: &str) -> Vec<Span> {
         let spans =
             || -> Vec<_> { self.seen().spans.iter().filter(|span| span.trace == trace).cloned().collect() };
@@ -160,7 +160,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The fields of this number that hold bytes: text, or messages.
+/// Returns the fields of this number that hold bytes: text, or messages.
 fn bytes(message: &[u8], wanted: u64) -> impl Iterator<Item = &[u8]> {
     fields(message).into_iter().filter_map(move |(field, value)| match value {
         Field::Bytes(bytes) if field == wanted => Some(bytes),
