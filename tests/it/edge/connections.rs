@@ -331,8 +331,7 @@ async fn unread_http2_answers_count_as_bytes_in_flight() {
     for _ in 0..90 {
         untaken.push(h2_ask(&mut send, BIG).await);
     }
-    // Answers that exceed the kernel's buffers stay counted: the connection does not copy them into its own
-    // memory.
+    // Answers that exceed the kernel's buffers stay counted: the connection does not buffer them itself.
     eventually("large answers are refused", async || client.send(BIG).await.status == 503).await;
     assert_eq!(client.call("eth_chainId", json!([])).await.status, 200);
 

@@ -106,8 +106,7 @@ async fn drain_answers_calls_that_the_node_left_unanswered() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new()
         .upstream(&node)
-        // The proxy fails pending calls after nine tenths of this time-out; the rest must suffice to deliver
-        // the errors.
+        // The proxy fails pending calls after nine tenths of this; the rest must suffice to deliver the errors.
         .config(|config| config.connections.drain_timeout = DELAY * 12)
         .run()
         .await;

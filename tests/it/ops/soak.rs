@@ -203,8 +203,7 @@ async fn hostile(address: SocketAddr, says: Vec<u8>, goes_on: bool) {
     }
 }
 
-/// Asks for a large answer, and reads `takes` bytes of it now and then, or none, until the server closes the
-/// connection.
+/// Asks for a large answer, and reads `takes` bytes of it now and then, or none, until the connection is closed.
 async fn greedy(address: SocketAddr, asks: String, takes: usize, done: Arc<Done>) {
     loop {
         let Ok(mut stream) = connect(address, Some(4096)).await else { continue };
@@ -252,8 +251,7 @@ async fn fickle(address: SocketAddr, chain: DevChain, done: Arc<Done>, mut dice:
     }
 }
 
-/// Keeps a connection that it rarely uses, and reconnects whenever it is displaced. There are more of these than
-/// slots.
+/// Keeps a connection that it rarely uses, and reconnects when displaced. There are more of these than slots.
 async fn crowd(address: SocketAddr) {
     let asks = client::post(&client::call("eth_chainId"));
     loop {
@@ -412,7 +410,7 @@ async fn soak_is_survived_without_leaks() {
     let (answers, errors) = (seen.answers.load(Relaxed), std::mem::take(&mut *seen.errors.lock().unwrap()));
     let at = |share: f64| micros[((micros.len() - 1) as f64 * share) as usize];
     println!(
-        "{seconds} s: {answers} answers of what is final, p50 {} µs, p99 {} µs; {} MiB resident before, at most {} MiB then",
+        "{seconds} s: {answers} answers about final blocks, p50 {} µs, p99 {} µs; {} MiB resident before, at most {} MiB then",
         at(0.5),
         at(0.99),
         before >> 20,

@@ -1,5 +1,4 @@
-//! The disk tier: it returns records as they were written or not at all, after kills, on full disks, and from damaged
-//! files.
+//! The disk tier: after kills, on full disks and from damaged files, it returns records as written or not at all.
 
 mod bounds;
 mod content;

@@ -135,8 +135,7 @@ async fn finality_from_before_an_alarm_does_not_count() {
 
     let second = start(&node, &data, true).await;
     let client = client::http(&second);
-    // The head, and then the finalized block, which is outdated when it arrives. Then the directory turns out to be
-    // wrong.
+    // The head, then the finalized block, which is outdated on arrival. Then the directory turns out to be wrong.
     node.fail(Fault::Delay(Duration::from_millis(300))).on(BLOCK_BY_NUMBER).times(2);
     let (_, ()) = tokio::join!(client.ask(BLOCK_BY_NUMBER, json!(["latest", false])), async {
         tokio::time::sleep(Duration::from_millis(450)).await;

@@ -126,8 +126,7 @@ async fn first_in_order_is_primary_again_once_it_caught_up() {
     watch(20).await;
     // The chain stands still, so the spare is asked now and then whether it does there, too.
     assert!(heads(&second) <= before + 1, "the spare is rarely asked");
-    // While behind, it was rarely asked: to become the primary again, because the chain stood still, and to be
-    // compared.
+    // While behind, it was rarely asked: to become primary again, since the chain stood still, and for comparison.
     assert!(asked < 14, "{asked} times");
 }
 

@@ -56,7 +56,7 @@ async fn endpoint_with_unchanged_secrets_survives_a_reload() {
     // With another token the program identifies the node again, and shows neither token.
     fs::write(&token, "OTHER-TOKEN").unwrap();
     reread(&process).await;
-    eventually("it is asked who it is", async || node.count("eth_chainId") > asked).await;
+    eventually("it is identified again", async || node.count("eth_chainId") > asked).await;
     assert!(client.ask(BALANCE, somebody()).await.is_ok());
     // The filters are the node's own and still exist.
     assert!(client.ask("eth_getFilterChanges", json!([filter.trim_matches('"')])).await.is_ok());

@@ -103,8 +103,7 @@ async fn busy_connections_of_one_address_make_room_for_another() {
     assert_eq!(proxy.metric(&proxy::closed("displaced")).await, 1);
 }
 
-/// Requests several large blocks over one connection after the other, and reads 1 KiB of the answers per
-/// second.
+/// Requests several large blocks over one connection after the other, and reads 1 KiB of them per second.
 async fn read_slowly(from: &str, to: SocketAddr, request: String, reading: Arc<AtomicU64>) {
     loop {
         let socket = TcpSocket::new_v4().unwrap();

@@ -107,8 +107,7 @@ async fn huge_batches_of_hits_yield_to_other_clients() {
     assert_eq!(greedy.await.unwrap().0, 200);
 }
 
-/// Clients of a reverse proxy on the same machine count by forwarded address, although the listener is on
-/// loopback.
+/// Clients of a reverse proxy on the same machine count by forwarded address, even on a loopback listener.
 #[tokio::test]
 async fn forwarded_address_gets_at_most_half_of_the_requests() {
     let node = upstream::devchain().run().await;

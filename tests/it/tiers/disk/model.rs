@@ -89,8 +89,7 @@ impl Model {
         }
     }
 
-    /// Drops blocks above the finalized one, which no node has confirmed. Without a finalized block, forgets all
-    /// canonicity.
+    /// Drops blocks above the finalized one, which no node has confirmed. Without one, forgets all canonicity.
     fn drop_above_finalized(&mut self) {
         let Some((finalized, _)) = self.finalized else {
             self.standing.clear();
