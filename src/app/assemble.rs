@@ -124,7 +124,7 @@ where
         + 'static,
 {
     /// Returns the service that answers HTTP requests. `listen` is the address of its listener, if it has one;
-    /// `admin` is the URL of the admin listener, for people who open the RPC address in a browser.
+    /// `admin` is the URL of the admin listener, for browsers that open the RPC address.
     pub(super) fn service<B>(
         &self,
         listen: Option<IpAddr>,

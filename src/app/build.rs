@@ -1,4 +1,4 @@
-//! Builds from a configuration the parts that can fail: a start and a reload both do.
+//! Builds the parts of a configuration that can fail, for a start and for a reload.
 
 use tower::util::BoxCloneSyncService;
 use tracing::warn;
@@ -11,11 +11,11 @@ use crate::{
     upstream::{self, EndpointAddress, EndpointConfig, EndpointParts, HeadFeed, HttpTransport},
 };
 
-/// Checks whether the program would start with this configuration. Reads the files that it names, and connects to nothing.
-/// Does not bind its addresses, since the program may be running.
+/// Checks whether the program would start with this configuration. Reads the files that it names, but connects to nothing
+/// and binds no address, since an instance may be running.
 ///
 /// # Errors
-/// The error of a start.
+/// The error that a start would return.
 pub fn check(config: &Config) -> Result<(), StartError> {
     let budget = ByteBudget::new(config.max_bytes_in_flight.as_u64(), None);
     endpoints(config, &budget).map_err(StartError::Config)?;
@@ -24,31 +24,31 @@ pub fn check(config: &Config) -> Result<(), StartError> {
     Ok(())
 }
 
-/// The certificate to show, if there is one.
+/// Reads the TLS certificate and key, if they are configured.
 pub(super) fn certificate(config: &TlsConfig) -> Result<Option<TlsIdentity>, Problem> {
     config.read().map_err(|error| Problem::new(format!("tls.{}", error.key()), error))
 }
 
-/// Works as it is configured, and is seldom meant so.
+/// Logs warnings about settings that are valid but probably unintended.
 pub(super) fn log_warnings(config: &Config) {
     for warning in config.warnings() {
         warn!("{warning}");
     }
 }
 
-/// Is it one node that does not contradict itself? Two do not agree from call to call.
+/// Returns whether the only endpoint is `consistent`. Several endpoints can contradict each other from call to call.
 pub(super) fn is_consistent(endpoints: &[EndpointConfig]) -> bool {
     matches!(endpoints, [endpoint] if endpoint.consistent)
 }
 
-/// The nodes, and how they are reached.
+/// Resolves the endpoints and builds their transports.
 pub(super) fn endpoints(config: &Config, budget: &ByteBudget) -> Result<Vec<EndpointParts>, Problem> {
     let listeners = [("listen", config.listen), ("admin", config.admin)];
     let config = &config.upstream;
     if config.endpoints.is_empty() {
         return Err(Problem::new(
             "upstream.endpoints",
-            "no node is named; use --upstream http://127.0.0.1:8545, say",
+            "no node is configured; use --upstream URL, such as http://127.0.0.1:8545",
         ));
     }
     let mut known: Vec<EndpointAddress> = Vec::new();
@@ -57,14 +57,14 @@ pub(super) fn endpoints(config: &Config, budget: &ByteBudget) -> Result<Vec<Endp
         let address = EndpointAddress::resolve(endpoint).map_err(|error| problem(error.to_string()))?;
         if let Some((key, own)) = listeners.into_iter().find(|(_, own)| address.url().is_listener(*own)) {
             return Err(problem(format!(
-                "{own} is where Holdfast itself listens ({key}); name the node, or listen elsewhere"
+                "{own} is Holdfast's own address ({key}); name the node, or listen on another address"
             )));
         }
-        // It would be asked again where it has failed, and at twice its rate.
+        // A duplicate would receive the retries of its own failures, and calls at twice its rate.
         if let Some(same) = known.iter().position(|other| *other == address) {
             return Err(problem(format!(
-                "is reached with the same url and headers as upstream.endpoints.{same}; leave one out (one that is to \
-                 take more of the calls has a higher weight)"
+                "has the same url and headers as upstream.endpoints.{same}; leave one out (to send more calls to an \
+                 endpoint, raise its weight)"
             )));
         }
         known.push(address.clone());
@@ -77,7 +77,7 @@ pub(super) fn endpoints(config: &Config, budget: &ByteBudget) -> Result<Vec<Endp
     config.endpoints.iter().enumerate().map(part).collect()
 }
 
-/// Where the first endpoint that does tells of new heads.
+/// Returns the `newHeads` feed of the first endpoint that has one.
 pub(super) fn feed(config: &upstream::Config) -> Result<Option<HeadFeed>, Problem> {
     for (at, endpoint) in config.endpoints.iter().enumerate() {
         let feed = HeadFeed::try_new(endpoint, config);

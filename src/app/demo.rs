@@ -1,4 +1,4 @@
-//! A development chain on a socket, with the program in front of it, and a little traffic.
+//! The program in front of a development chain, with some traffic.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -21,10 +21,10 @@ use crate::{
 
 const BLOCK_TIME: Duration = Duration::from_secs(2);
 
-/// Blocks that are there from the start, so that there is something to ask for, final ones included.
+/// Blocks mined before the start, so that clients find blocks to read, some of them finalized.
 const FIRST_BLOCKS: usize = 32;
 
-/// Between two rounds of the little traffic.
+/// Time between two rounds of traffic.
 const ROUND: Duration = Duration::from_millis(500);
 
 /// The program in front of a development chain.
@@ -55,7 +55,7 @@ impl Demo {
     /// Starts the chain, and the program with `config` in front of it. Returns when it can answer calls.
     ///
     /// # Errors
-    /// If an address cannot be had.
+    /// If an address cannot be bound, or the program cannot start for another reason.
     pub async fn start(mut config: Config) -> Result<Self, StartError> {
         let chain = chain();
         let node = DevNode::start(chain.clone(), SocketAddr::from(([127, 0, 0, 1], 0))).await;
@@ -67,22 +67,22 @@ impl Demo {
         Ok(Self { chain, node, app })
     }
 
-    /// Where clients on this machine connect.
+    /// Returns the address at which clients on this machine connect.
     pub fn rpc_address(&self) -> SocketAddr {
         from_here(self.app.rpc_address())
     }
 
-    /// Where operators on this machine connect.
+    /// Returns the address at which operators on this machine connect.
     pub fn admin_address(&self) -> SocketAddr {
         from_here(self.app.admin_address())
     }
 
-    /// The URL of the chain's own node.
+    /// Returns the URL of the development chain's own node.
     pub fn node_url(&self) -> String {
         self.node.url()
     }
 
-    /// The id of the chain.
+    /// Returns the chain id.
     pub fn chain_id(&self) -> u64 {
         self.chain.config().chain_id
     }
@@ -116,12 +116,12 @@ impl Demo {
     }
 }
 
-/// A chain whose newest block is of now.
+/// Creates a chain whose newest block has the current time.
 fn chain() -> DevChain {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
     let slot_seconds = BLOCK_TIME.as_secs();
     let genesis_time = now.saturating_sub(FIRST_BLOCKS as u64 * slot_seconds);
-    // Nobody looks at what this node was asked.
+    // The demo does not read the record of calls.
     let config =
         devchain::Config { genesis_time, slot_seconds, keep_calls: 0, ..devchain::Config::default() };
     let chain = DevChain::new(config);
@@ -129,7 +129,7 @@ fn chain() -> DevChain {
     chain
 }
 
-/// Where this machine finds a listener that is on all interfaces, as in a container.
+/// Replaces the address of all interfaces, as in a container, by loopback.
 fn from_here(mut address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
@@ -139,7 +139,7 @@ fn from_here(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// One call of each operation, about a real block and its first transaction.
+/// Returns one call of each operation, about `block` and its first transaction.
 fn six_calls(chain: &DevChain, block: BlockRef) -> Vec<String> {
     let (hash, number) = (block.hash, block.number);
     let transaction = chain.transactions_of(hash).first().copied().unwrap_or_default();
@@ -159,7 +159,7 @@ fn six_calls(chain: &DevChain, block: BlockRef) -> Vec<String> {
     .collect()
 }
 
-/// What a small dapp would ask: the head, and the newest transactions with their receipts.
+/// Sends the calls of a small dapp: the head, and its transactions with their receipts.
 async fn traffic(chain: &DevChain, proxy: SocketAddr) {
     let config = upstream::Config::default();
     let endpoint = EndpointConfig::at(format!("http://{proxy}"));
@@ -177,7 +177,7 @@ async fn traffic(chain: &DevChain, proxy: SocketAddr) {
             calls.push(Call::new("eth_getTransactionByHash", params.clone()));
             calls.push(Call::new("eth_getTransactionReceipt", params));
         }
-        // Whatever goes wrong is in the log already, and the next round tries again.
+        // The log already has any error, and the next round tries again.
         let _ = dapp.call_all(calls).await;
     }
 }

@@ -10,10 +10,10 @@ use crate::{
     upstream::{InProcessNode, InProcessResponse, UpstreamError},
 };
 
-/// How much of a dripping answer arrives with each pause.
+/// Bytes of a dripping answer that arrive after each pause.
 const DRIP: usize = 16;
 
-/// Answers as a client at the other end of a socket would receive it.
+/// Responds as the chain would over a socket.
 impl InProcessNode for DevChain {
     async fn respond(&self, body: Bytes) -> Result<InProcessResponse, UpstreamError> {
         match self.serve(body).await {

@@ -27,7 +27,7 @@ pub struct InProcess {
     registry: Arc<Registry>,
     upstream: Upstream,
     tiers: Tiers,
-    /// Without a sender, the poller would expect no other feed.
+    /// Keeps the channel open: the poller stops waiting for another feed when the sender is gone.
     _feed: Arc<watch::Sender<Option<HeadFeed>>>,
 }
 

@@ -1,11 +1,11 @@
-//! Puts the program together: starts it, reloads it, reports on it, ends it.
+//! Assembles the program, starts it, reloads it, reports its status and stops it.
 //!
 //! # Floors
 //! Each line imports only from the lines below it.
 //!
 //! ```text
 //! demo        the program in front of a development chain
-//! start       App and its builder: listeners, background tasks, the order of the end
+//! start       App and its builder: listeners, background tasks, shutdown order
 //! in_process  the program without listeners
 //! assemble    the parts, from the upstream to the service that answers HTTP requests
 //! tiers       the tiers behind memory

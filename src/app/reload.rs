@@ -1,15 +1,14 @@
-//! Takes another configuration while it runs, without losing a connection or what is kept.
+//! Applies another configuration at runtime, without losing connections or cached entries.
 //!
-//! The sources are read again as they were given at the start: file, environment, flags. What comes out is
-//! taken as a whole or refused as a whole.
+//! A reload reads the same sources as the start: file, environment, flags. It applies the result as a whole or
+//! refuses it as a whole.
 //!
-//! `docs/configuration.md` has the keys that can change, and from when on they count.
+//! `docs/configuration.md` lists the reloadable keys, and when each takes effect. All others take effect at the
+//! next start, and a warning names those that changed: among them the addresses, `cache`, `connections`,
+//! `verify`, and whether TLS is on.
 //!
-//! Everything else waits for a restart: whoever changes it is warned, by the names of the keys. Among it are
-//! the addresses, `cache`, `connections`, `verify`, and whether there is TLS at all.
-//!
-//! To let another key change: apply it in [`Reload::apply`] (prepare before, in [`Reload::prepare`], whatever
-//! can fail), and name it in `RELOADABLE` of its configuration.
+//! To make another key reloadable, apply it in [`Reload::apply`] (do the part that can fail before, in
+//! [`Reload::prepare`]), and name it in `RELOADABLE` of its configuration.
 
 use std::collections::BTreeMap;
 
@@ -36,18 +35,18 @@ use crate::{
 const APPLIED: &str = "applied";
 const REFUSED: &str = "refused";
 
-/// Holds the parts that can change.
+/// The reloadable parts, and the configuration in force.
 #[derive(Debug)]
 pub(super) struct Reload {
     parts: Parts,
     metrics: Metrics,
-    /// What is in force where a key does not change while it runs.
+    /// The configuration at the start, still in force for keys that are not reloadable.
     started: Config,
-    /// What was last taken.
+    /// The configuration that was applied last.
     current: Mutex<Config>,
 }
 
-/// What takes another configuration.
+/// The parts that a reload changes.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) proxy: proxy::Reloadable,
@@ -55,13 +54,13 @@ pub(super) struct Parts {
     pub(super) access: Access,
     pub(super) tls: Option<Tls>,
     pub(super) upstream: Upstream,
-    /// Where new heads are told of.
+    /// The `newHeads` feed.
     pub(super) feed: watch::Sender<Option<HeadFeed>>,
-    /// For what the endpoints read.
+    /// Budget for the bytes that endpoints read.
     pub(super) budget: ByteBudget,
 }
 
-/// How often the configuration was read again. A default one counts for nobody.
+/// Counter of reloads. The default is not registered with any registry.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Metrics {
     reloads: Family<Labels, Counter>,
@@ -72,7 +71,7 @@ struct Labels {
     outcome: &'static str,
 }
 
-/// What can fail has not.
+/// The results of all steps that can fail.
 struct Prepared {
     certificate: Option<TlsIdentity>,
     endpoints: Vec<EndpointParts>,
@@ -86,19 +85,19 @@ impl Reload {
         Self { parts, metrics, current: Mutex::new(config.clone()), started: config }
     }
 
-    /// Calls that wait are answered now.
+    /// Answers all waiting calls at once, with an error.
     pub(super) fn end_calls(&self) {
         self.parts.proxy.end();
     }
 
-    /// Takes what was read, or says why not. `set_log` has to set the log's level.
+    /// Applies the configuration that was read, or logs why not. `set_log` must set the level of the log.
     pub(super) fn take(&self, read: Result<Config, ConfigError>, set_log: impl FnOnce(&LogConfig)) {
         let prepared = read.and_then(|config| Ok((self.prepare(&config)?, config)));
         let (prepared, config) = match prepared {
             Ok(prepared) => prepared,
             Err(refusal) => {
                 self.metrics.count(REFUSED);
-                error!(error = %refusal, "the new configuration is refused: the old one stays in force");
+                error!(error = %refusal, "configuration reload refused; the previous configuration stays in force");
                 return;
             }
         };
@@ -114,16 +113,16 @@ impl Reload {
         *current = config;
         self.metrics.count(APPLIED);
         if changed.is_empty() && !new_certificate {
-            info!("configuration read again: nothing has changed that can while it runs");
+            info!("configuration reloaded; no reloadable key changed");
         } else {
-            info!(changed = changed.join(", "), new_certificate, "configuration read again");
+            info!(changed = changed.join(", "), new_certificate, "configuration reloaded");
         }
         if !waiting.is_empty() {
-            warn!(keys = waiting.join(", "), "these keys take effect at the next start only");
+            warn!(keys = waiting.join(", "), "changed keys take effect at the next start only");
         }
     }
 
-    /// Whatever of `config` can fail. Changes nothing.
+    /// Runs all steps that can fail. Changes nothing.
     fn prepare(&self, config: &Config) -> Result<Prepared, Problem> {
         let certificate = certificate(&config.tls)?;
         let endpoints = endpoints(config, &self.parts.budget)?;
@@ -131,18 +130,18 @@ impl Reload {
         Ok(Prepared { certificate, endpoints, feed })
     }
 
-    /// Applies what can change; cannot fail. Says whether another certificate is shown.
+    /// Applies all reloadable keys. Cannot fail. Returns whether the certificate changed.
     fn apply(&self, config: &Config, prepared: Prepared) -> bool {
         let Parts { proxy, http, access, tls, upstream, feed, .. } = &self.parts;
         proxy.apply(&config.proxy());
         http.apply(&config.http);
         access.replace(&config.http, Policy::new(&config.proxy()));
-        // One node that does not contradict itself is one only while no other is asked.
+        // Only a single endpoint can be consistent: clear this before the endpoints change, set it afterwards.
         let consistent = is_consistent(&config.upstream.endpoints);
         if !consistent {
             proxy.set_consistent(false);
         }
-        // Those that are reached with the same go on as they are, with what is known of them.
+        // Endpoints with the same URL and headers keep their state.
         upstream.replace(prepared.endpoints, &config.upstream);
         if consistent {
             proxy.set_consistent(true);
@@ -159,7 +158,7 @@ impl Reload {
     }
 
     fn is_reloadable(&self, key: &str, config: &Config) -> bool {
-        // What is spoken on a port does not change under those who speak.
+        // A listener does not switch between HTTP and HTTPS while it runs.
         let switched = key.starts_with("tls.") && self.parts.tls.is_some() != config.tls.is_on();
         !switched && is_reloadable(key)
     }
@@ -169,7 +168,7 @@ fn is_reloadable(key: &str) -> bool {
     Config::reloadable().any(|reloadable| reloadable == key)
 }
 
-/// The names of the keys that are not the same. Their values may be secrets, and stay here.
+/// Returns the names of the keys that differ. Never their values, which may be secrets.
 fn differences(before: &Config, after: &Config) -> Vec<String> {
     let (mut before, mut after) = (keys(before), keys(after));
     before.retain(|key, value| match after.get(key) {
@@ -183,7 +182,7 @@ fn differences(before: &Config, after: &Config) -> Vec<String> {
     before.into_keys().collect()
 }
 
-/// Every key, dotted, with its value. A list is one value.
+/// Returns every key by its dotted name, with its value. A list is one value.
 fn keys(config: &Config) -> BTreeMap<String, Value> {
     fn collect(prefix: &str, value: Value, keys: &mut BTreeMap<String, Value>) {
         match value {
@@ -209,11 +208,7 @@ impl Metrics {
     /// Registers `config_reloads_total{outcome}`.
     pub(super) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        registry.register(
-            "config_reloads",
-            "Times the configuration was read again",
-            metrics.reloads.clone(),
-        );
+        registry.register("config_reloads", "Configuration reloads, by outcome", metrics.reloads.clone());
         for outcome in [APPLIED, REFUSED] {
             drop(metrics.reloads.get_or_create(&Labels { outcome }));
         }
@@ -269,7 +264,7 @@ mod tests {
             }
             comment.clear();
         }
-        // Endpoints and keys are tables, and keys have a rate and a burst of their own.
+        // `upstream.endpoints` and `http.keys` are tables and carry no mark; `rate` and `burst` of a key make up for them.
         assert_eq!(marked, Config::reloadable().count());
     }
 

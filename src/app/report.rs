@@ -27,7 +27,7 @@ use crate::{
     upstream::{self, EndpointStatus, Identity, IdentityState, Upstream},
 };
 
-/// Gathers what the parts know.
+/// Reports the state of all parts of the program.
 #[derive(Debug)]
 pub(super) struct StatusReport {
     pub(super) identity: Identity,
@@ -45,20 +45,20 @@ pub(super) struct StatusReport {
     pub(super) draining: AtomicBool,
 }
 
-/// Tells whether it is ready when somebody asks.
+/// Collects the gauge `ready` at each scrape.
 #[derive(Debug)]
 struct Ready(Arc<StatusReport>);
 
 // === impl StatusReport ===
 
 impl StatusReport {
-    /// As /ready says, but nobody is asked whether it is back: whoever only counts should not be the cause of calls.
+    /// Returns the same as `/ready`, but probes no endpoint: a scrape should not cause upstream calls.
     fn is_ready(&self) -> bool {
         let known = matches!(self.identity.state(), IdentityState::Known(_));
         !self.draining.load(Relaxed) && known && !self.upstream.is_down()
     }
 
-    /// From now on it is not ready, whatever the upstream says.
+    /// Reports not ready from now on, whatever the state of the upstream.
     pub(super) fn drain(&self) {
         self.draining.store(true, Relaxed);
     }
@@ -67,7 +67,7 @@ impl StatusReport {
 /// Registers `ready` and `build_info{version}`.
 pub(super) fn register(report: &Arc<StatusReport>, registry: &mut Registry) {
     registry.register_collector(Box::new(Ready(report.clone())));
-    registry.register("build", "What runs", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+    registry.register("build", "Version of the program", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
 }
 
 // === impl Ready ===
@@ -75,7 +75,7 @@ pub(super) fn register(report: &Arc<StatusReport>, registry: &mut Registry) {
 impl Collector for Ready {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let ready = ConstGauge::new(i64::from(self.0.is_ready()));
-        let help = "1 if calls can be answered, as /ready says";
+        let help = "1 if the program can answer calls, as /ready reports, else 0";
         ready.encode(encoder.encode_descriptor("ready", help, None, ready.metric_type())?)
     }
 }
@@ -86,11 +86,11 @@ impl admin::Report for StatusReport {
             return Err("shutting down".to_owned());
         }
         let degraded = |error| {
-            format!("degraded: no upstream answers ({error}); what is final and in memory is still served")
+            format!("degraded: no upstream reachable ({error}); finalized data in the cache is still served")
         };
         match self.identity.state() {
             IdentityState::Known(_) => self.upstream.outage().map_or(Ok(()), |error| Err(degraded(error))),
-            // It is known what is in memory, though not any more who answers.
+            // The chain of the cached entries is known, though the upstream no longer confirms it.
             IdentityState::Unknown(Some(error)) if self.identity.pinned().is_some() => Err(degraded(error)),
             IdentityState::Unknown(None) => Err("the upstream has not been reached yet".to_owned()),
             IdentityState::Unknown(Some(error)) => Err(format!("the upstream does not answer: {error}")),
@@ -158,7 +158,7 @@ impl admin::Report for StatusReport {
     }
 }
 
-/// What was saved, and out of what that is reckoned: see [`Totals::saved`].
+/// Upstream calls saved, and the counts that the number derives from: see [`Totals::saved`].
 fn saved(totals: &Totals) -> serde_json::Value {
     json!({
         "calls": totals.saved(),
@@ -196,7 +196,7 @@ fn tier(status: &TierStatus, totals: &Totals) -> serde_json::Value {
     })
 }
 
-/// What was refused or failed in the last quarter of an hour.
+/// Refusals and failures of the last 15 minutes, by reason.
 fn refusals(history: &History) -> serde_json::Value {
     let (window, reasons) = history.refusals();
     json!({ "seconds": window.as_secs(), "reasons": reasons })

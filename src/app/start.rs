@@ -1,4 +1,4 @@
-//! Starts the program, and ends it in order.
+//! Starts the program, and shuts it down in order.
 
 use std::{
     net::SocketAddr,
@@ -37,20 +37,20 @@ use crate::{
     verify::Verifier,
 };
 
-/// Operators and probes are few; their connections must not be the clients' loss.
+/// Connections of the admin listener. Operators and probes need few, and must not use up the clients' open files.
 const ADMIN_CONNECTIONS: usize = 64;
 
-/// Files beside connections: listeners, logs, the runtime's own.
+/// Open files besides connections: listeners, logs, the runtime's own.
 const OTHER_FILES: u64 = 64;
 
-/// The part of `drain_timeout` in which calls may wait for the upstream; in the rest they are told that they waited in
-/// vain, and can still take that in.
+/// Fraction of `drain_timeout` in which calls may wait for the upstream. The rest is for sending errors to the clients
+/// of calls that still wait.
 const LAST_WORD: f64 = 0.9;
 
-/// So long what is still to be written to disk or Redis may take at the end.
+/// Time limit for the last writes to disk and Redis.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
-/// The program, running.
+/// The running program.
 #[derive(Debug)]
 pub struct App {
     rpc: RunningListener,
@@ -59,16 +59,16 @@ pub struct App {
     identity: Identity,
     watch: JoinHandle<()>,
     follow: JoinHandle<()>,
-    /// Ends the events of the admin listener with it.
+    /// Feeds the event streams of the admin listener, which end with it.
     ticker: JoinHandle<()>,
     report: Arc<StatusReport>,
     reload: Reload,
     drain_delay: Duration,
-    /// From the end of that until calls that still wait are answered.
+    /// Time from the end of `drain_delay` until calls that still wait get an error.
     last_word: Duration,
 }
 
-/// A listener at work.
+/// A running listener.
 #[derive(Debug)]
 struct RunningListener {
     address: SocketAddr,
@@ -78,8 +78,8 @@ struct RunningListener {
 
 /// Assembles the program from a configuration. Tests and embedders replace parts of it.
 ///
-/// The program and the demo [`start`](Self::start) it with its listeners; [`in_process`](Self::in_process)
-/// transports them out.
+/// The program and the demo [`start`](Self::start) it with its listeners; [`in_process`](Self::in_process) leaves
+/// them out.
 #[derive(Debug)]
 pub struct AppBuilder {
     config: Config,
@@ -136,7 +136,7 @@ impl AppBuilder {
     /// Starts the program without listeners, on the current runtime. The upstream need not be up.
     ///
     /// # Errors
-    /// If the configuration names no usable upstream, or the directory of the cache cannot be had.
+    /// If the configuration names no usable upstream, or the directory of the cache cannot be opened.
     pub fn in_process(self) -> Result<InProcess, StartError> {
         Ok(InProcess::start(assemble(&self.config, self.supplied)?))
     }
@@ -144,7 +144,7 @@ impl AppBuilder {
     /// Binds the listeners and starts to serve. The upstream need not be up.
     ///
     /// # Errors
-    /// If the configuration names no usable upstream, or an address cannot be had.
+    /// If the configuration names no usable upstream, or an address cannot be bound.
     pub async fn start(self) -> Result<App, StartError> {
         let Self { config, supplied } = self;
         let mut assembly = assemble(&config, supplied)?;
@@ -267,37 +267,38 @@ impl App {
         }
     }
 
-    /// Where clients connect.
+    /// Returns the address of the client listener.
     pub fn rpc_address(&self) -> SocketAddr {
         self.rpc.address
     }
 
-    /// Where operators connect.
+    /// Returns the address of the admin listener.
     pub fn admin_address(&self) -> SocketAddr {
         self.admin.address
     }
 
-    /// Who may come in, and what they may do; can be replaced.
+    /// Returns the access rules of clients, which can be replaced.
     pub fn access(&self) -> &Access {
         &self.access
     }
 
-    /// Resolves when calls can be answered.
+    /// Resolves when the program can answer calls.
     pub async fn ready(&self) {
         self.identity.wait_known().await;
     }
 
-    /// Takes a configuration that was read again, as far as it can change while it runs; `set_log` has to set
-    /// the log's level. One that is bad is refused as a whole. The log says what came of it.
+    /// Applies the reloadable keys of `read`; `set_log` must set the level of the log. Refuses an invalid configuration
+    /// as a whole. The log has the outcome.
     pub fn reload(&self, read: Result<Config, ConfigError>, set_log: impl FnOnce(&LogConfig)) {
         self.reload.take(read, set_log);
     }
 
-    /// Ends in order: not ready, still accepting for `drain_delay`; then every request whose head
-    /// was read is answered, though it be with an error where the upstream is too slow; then the admin listener, so that probes see it to the end.
+    /// Shuts down in order. First `/ready` fails, while the client listener accepts connections for `drain_delay`. Then
+    /// every request whose head was read gets an answer, an error if the upstream is too slow. The admin listener closes
+    /// last, so that probes reach it until the end.
     pub async fn stop(self) {
         self.report.drain();
-        info!(drain_delay = ?self.drain_delay, "stopping");
+        info!(drain_delay = ?self.drain_delay, "shutting down");
         time::sleep(self.drain_delay).await;
         let mut rpc = pin!(self.rpc.stop());
         if time::timeout(self.last_word, &mut rpc).await.is_err() {
@@ -306,42 +307,42 @@ impl App {
         }
         self.follow.abort();
         self.watch.abort();
-        // Those who listen are told to the end, and then no more: their streams would keep the listener.
+        // Event streams get events until here. They must end now, or they would keep the admin listener open.
         self.ticker.abort();
         self.admin.stop().await;
-        // What waits to be written would be asked for again after the start.
+        // Entries that are not written would have to be fetched again after the next start.
         if time::timeout(LAST_WRITES, self.report.tiers.settle()).await.is_err() {
-            warn!("not all that is final was written in time; it will be asked for again");
+            warn!("last writes to the cache tiers timed out; the missing entries will be fetched again");
         }
         info!("stopped");
     }
 }
 
-/// Operators are not asked who they are.
+/// Warns if other machines can reach the admin listener, which shows its pages without a password.
 fn warn_if_exposed(admin: SocketAddr) {
     if !admin.ip().to_canonical().is_loopback() {
         warn!(
             %admin,
-            "the admin listener is not on loopback: whoever can connect reads /status and /metrics, with the node's \
-             address and what is asked how often (and changes nothing without the token of admin_token); set admin to \
-             127.0.0.1, or let only operators address it"
+            "the admin listener is not on loopback: any host that can connect can read /status and /metrics, which show \
+             the node's address and the traffic (/purge and /warm need the token of admin_token); set admin to \
+             127.0.0.1, or let only operators connect"
         );
     }
 }
 
-/// Makes files enough for the connections allowed, or allows only as many as there are files for.
+/// Raises the limit on open files to fit `connections.max`, or lowers `connections.max` to fit the limit.
 fn connections_that_fit(config: &Config) -> listen::Config {
     let beside = (config.upstream.max_in_flight + ADMIN_CONNECTIONS) as u64 + OTHER_FILES;
     let wanted = config.connections.max as u64;
     let files = raise_file_limit(wanted + beside).soft.unwrap_or(u64::MAX);
-    // Where files are short, a third of them is left for what is not a client.
+    // If files are short, other uses keep at most a third of them.
     let fit = files.saturating_sub(beside).max(files - files / 3).min(wanted).max(1);
     if fit < wanted {
         warn!(
             files,
             needed = wanted + beside,
             connections = fit,
-            "the limit on open files is too low for connections.max, which is lowered; raise it (ulimit -n, LimitNOFILE)"
+            "limit on open files too low for connections.max; accepting fewer connections (raise ulimit -n or LimitNOFILE)"
         );
     }
     listen::Config { max: usize::try_from(fit).unwrap_or(usize::MAX), ..config.connections.clone() }

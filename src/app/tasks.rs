@@ -1,4 +1,4 @@
-//! How many tasks there are, counted when somebody looks.
+//! Number of live tasks, counted at each scrape.
 
 use std::fmt;
 
@@ -10,11 +10,11 @@ use prometheus_client::{
 };
 use tokio::runtime::Handle;
 
-/// The runtime's tasks: one that is not ended with what it was for shows here.
+/// Collects the gauge `tasks`, which shows leaked tasks.
 #[derive(Debug)]
 struct Tasks(Handle);
 
-/// Registers `tasks`, of the runtime that this is called in.
+/// Registers the gauge `tasks` of the current runtime.
 pub(super) fn register(registry: &mut Registry) {
     registry.register_collector(Box::new(Tasks(Handle::current())));
 }
@@ -24,7 +24,7 @@ impl Collector for Tasks {
         let alive = self.0.metrics().num_alive_tasks();
         let gauge = ConstGauge::new(i64::try_from(alive).unwrap_or(i64::MAX));
         let encoder =
-            encoder.encode_descriptor("tasks", "Tasks that are alive", None, gauge.metric_type())?;
+            encoder.encode_descriptor("tasks", "Live tasks of the runtime", None, gauge.metric_type())?;
         gauge.encode(encoder)
     }
 }

@@ -1,4 +1,4 @@
-//! The tiers behind memory, as they are configured.
+//! Opens the configured cache tiers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,13 +11,13 @@ use crate::{
     config::Problem,
 };
 
-/// A disk that takes longer is slower than the node.
+/// Time limit of a disk read. A disk that takes longer is slower than the node.
 const DISK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The tier itself gives up in time; this is for when it does not.
+/// Time limit of a Redis read, in multiples of the tier's own timeout; a safeguard in case that one fails.
 const REDIS_MARGIN: u32 = 2;
 
-/// Opens what is configured. A Redis need not be up; a directory must be there, and be nobody else's.
+/// Opens the configured tiers. Redis need not be up. No other process may use the directory.
 pub(super) fn open(
     config: &Config,
     budget: ByteBudget,

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, said so that it can be mended.
+//! Configuration errors, which name the source, the key and a valid value.
 
 use std::{fmt, io, path::PathBuf};
 
@@ -15,43 +15,43 @@ pub(super) const ENV_PREFIX: &str = "HOLDFAST_";
 /// A configuration that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file that was named is not there.
+    /// The named file does not exist.
     #[error("{}: no such file", path.display())]
     NoFile {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// It is there, and is none.
+    /// The path names a directory.
     #[error("{}: this is a directory; name the file in it", path.display())]
     Directory {
-        /// Its path.
+        /// Path of the directory.
         path: PathBuf,
     },
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Unread {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The I/O error.
         #[source]
         source: io::Error,
     },
-    /// Something in it is wrong.
+    /// One key is invalid.
     #[error("{0}")]
     Problem(Problem),
-    /// Several things are.
+    /// Several keys are invalid.
     #[error("{}", lines(.0))]
     Problems(Vec<Problem>),
 }
 
-/// One thing that is wrong: where, and what would be right.
+/// A problem with one key: where it was set, and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The file, the environment or the flags; empty where that is not known.
+    /// The file, the environment or the flags; empty if unknown.
     pub source: String,
-    /// The key, dotted.
+    /// Dotted name of the key.
     pub key: String,
-    /// What is wrong with it, and what would be right.
+    /// The fault, and a valid value.
     pub message: String,
 }
 
@@ -80,7 +80,7 @@ impl From<Problem> for ConfigError {
 // === impl Problem ===
 
 impl Problem {
-    /// A problem with `key`, wherever it was set.
+    /// Creates a problem with `key` whose source is not known.
     pub fn new(key: impl Into<String>, message: impl fmt::Display) -> Self {
         Self { source: String::new(), key: key.into(), message: format!("{message}") }
     }
@@ -94,7 +94,7 @@ impl Problem {
                 }
                 match removed::advice(&path.join(".")) {
                     Some(advice) => format!("this key was removed: {advice}"),
-                    None => format!("there is no such key; known here are {}", listed(expected)),
+                    None => format!("unknown key; valid keys here are {}", listed(expected)),
                 }
             }
             Kind::UnknownVariant(found, expected) => {
@@ -111,7 +111,7 @@ impl Problem {
                 path.push(name.to_string());
                 "is missing".to_owned()
             }
-            // The one thing that is read out of text there.
+            // These keys parse text as a socket address only.
             Kind::Message(_) if path == ["listen"] || path == ["admin"] => format!("expected {AN_ADDRESS}"),
             Kind::Message(message) => without_excerpt(message),
             other => other.to_string(),
@@ -119,7 +119,7 @@ impl Problem {
         Self { source: String::new(), key: path.join("."), message }.set_by(error.metadata.as_ref())
     }
 
-    /// The same problem, with where its key was set.
+    /// Adds the source that set the key.
     pub(super) fn set_by(self, metadata: Option<&Metadata>) -> Self {
         let source = metadata.map(|metadata| match &metadata.source {
             Some(Source::File(path)) => path.display().to_string(),
@@ -130,20 +130,20 @@ impl Problem {
     }
 }
 
-/// The values that are known; of three or more, `OneOf` says itself that it is one of them.
+/// Lists the valid values. Strips the words "one of", which `OneOf` adds to three values or more.
 fn listed(expected: &'static [&'static str]) -> String {
     let listed = OneOf(expected).to_string();
     listed.strip_prefix("one of ").map_or(listed.clone(), str::to_owned)
 }
 
-/// A URL where the table of upstreams belongs is what people try first.
-const NO_TABLE: &str = "expected a table; for a node alone use --upstream, HOLDFAST_UPSTREAM_URL, or url in \
+/// Error for `upstream = "URL"`, a common first attempt.
+const NO_TABLE: &str = "expected a table; to name a node, use --upstream, HOLDFAST_UPSTREAM_URL, or url in \
                         [[upstream.endpoints]]";
 
-/// What a listener is told.
+/// Expected form of a listener's address.
 pub(crate) const AN_ADDRESS: &str = "an address and a port, such as 127.0.0.1:8555 or [::1]:8555";
 
-/// What serde says to those who wrote the program.
+/// Translates serde's names of types into words for users.
 fn in_plain_words(expected: &str) -> &str {
     match expected {
         "usize" | "u64" | "u32" => "a whole number",
@@ -157,14 +157,14 @@ fn in_plain_words(expected: &str) -> &str {
     }
 }
 
-/// What a number would be that was written as nodes write theirs.
+/// Returns a hint with the decimal value of a hexadecimal number such as `0x2a`.
 fn in_decimal(found: &Actual) -> String {
     let Actual::Str(text) = found else { return String::new() };
     let number = text.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
     number.map_or_else(String::new, |number| format!("; that is {number}"))
 }
 
-/// How a list of tables is begun, where one table was.
+/// Returns a hint about `[[…]]` if one table was found in place of a list of tables.
 fn in_brackets(found: &Actual, path: &[String]) -> String {
     let path = path.join(".");
     match found {
@@ -179,7 +179,7 @@ fn is_url(text: &str) -> bool {
     text.contains("://")
 }
 
-/// The value that was found; not if it is a URL or text about upstreams, receivers or keys, which may hold one.
+/// Returns the value for display. Hides URLs, and text below keys that may hold a secret.
 fn shown(found: &Actual, path: &[String]) -> String {
     let is_secret = |key: &String| ["upstream", "tracing", "keys", "redis"].contains(&key.as_str());
     match found {
@@ -188,7 +188,7 @@ fn shown(found: &Actual, path: &[String]) -> String {
     }
 }
 
-/// TOML's own errors show the line they stand in, which may hold a secret.
+/// Removes the line of source that TOML errors quote, which may hold a secret.
 fn without_excerpt(message: &str) -> String {
     let is_excerpt = |line: &&str| {
         !line.split('|').next().is_some_and(|left| {

@@ -1,4 +1,4 @@
-//! All keys, and which values they may have together.
+//! All keys, and the checks that span several of them.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -8,55 +8,55 @@ use serde::{Deserialize, Serialize};
 use super::{error::Problem, log::LogConfig, tracing::TracingConfig};
 use crate::{cache, client::ClientLimit, display::Time, http, listen, proxy, upstream, verify};
 
-/// Of anything at a time. No machine has as much, and what counts and adds these is far from its end.
+/// Upper limit of every count. No machine can use as much, and semaphores and sums are far from overflow.
 const MOST: usize = 1 << 30;
 
-/// Everything that can be set. `config/holdfast.toml` says what for.
+/// All settings. `config/holdfast.toml` describes each key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Where clients connect.
+    /// Address of the client listener.
     pub listen: SocketAddr,
-    /// Where operators connect.
+    /// Address of the admin listener.
     pub admin: SocketAddr,
-    /// The hash of the token that operators need to change something.
+    /// Hash of the token that operators need for `/purge` and `/warm`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin_token: Option<http::KeyHash>,
-    /// The chain that the upstream must serve.
+    /// Id of the chain that the upstream must serve.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chain_id: Option<u64>,
-    /// Serve the six operations and nothing else.
+    /// Whether to serve only the six read operations.
     pub strict: bool,
-    /// For one call, whatever it waits for.
+    /// Time limit of one call, including all waiting.
     #[serde(with = "humantime_serde")]
     pub call_timeout: Duration,
-    /// From the signal to stop until no connection is accepted any more.
+    /// Time from the stop signal until the client listener closes.
     #[serde(with = "humantime_serde")]
     pub drain_delay: Duration,
-    /// Bytes of large bodies and answers at a time: read from clients and upstreams, and waiting for clients.
+    /// Limit on the bytes of large bodies and answers in memory: read from clients and upstreams, or waiting for clients.
     pub max_bytes_in_flight: ByteSize,
-    /// Of these, the bytes held for one client. Half of them if `None`; all for an address that clients share.
+    /// Limit on these bytes for one client. `None` is half of `max_bytes_in_flight`, or all of it for a shared address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_bytes_per_client: Option<ByteSize>,
-    /// What is logged, and how.
+    /// Level and format of the log.
     pub log: LogConfig,
-    /// Where spans are sent.
+    /// Export of spans.
     pub tracing: TracingConfig,
-    /// Which methods are let through.
+    /// Methods that clients may call.
     pub methods: proxy::MethodsConfig,
-    /// How the chain is followed.
+    /// Tracking of the canonical chain.
     pub chain: proxy::ChainConfig,
-    /// How answers are checked before they are kept.
+    /// Verification of answers before they enter the cache.
     pub verify: verify::Config,
-    /// What is kept in memory.
+    /// Cache in memory, on disk and in Redis.
     pub cache: cache::Config,
-    /// What a request may be like.
+    /// Limits and access rules of requests.
     pub http: http::Config,
-    /// What a connection may be like.
+    /// Limits of connections.
     pub connections: listen::Config,
-    /// The certificate that connections are secured with.
+    /// TLS certificate of the listeners.
     pub tls: listen::TlsConfig,
-    /// Which node is asked, and how.
+    /// Upstream endpoints and their limits.
     pub upstream: upstream::Config,
 }
 
@@ -90,7 +90,7 @@ impl Default for Config {
 // === impl Config ===
 
 impl Config {
-    /// The keys that a reload applies, by table. Every other key waits for a restart.
+    /// Keys that a reload applies, by table. Every other key takes effect at the next start.
     const RELOADABLE: [(&str, &[&str]); 7] = [
         ("", &["strict", "call_timeout"]),
         ("log.", LogConfig::RELOADABLE),
@@ -101,7 +101,7 @@ impl Config {
         ("upstream.", upstream::Config::RELOADABLE),
     ];
 
-    /// Names the keys that a reload applies.
+    /// Returns the dotted names of the keys that a reload applies.
     pub fn reloadable() -> impl Iterator<Item = String> {
         let named = |(table, keys): (&'static str, &'static [&'static str])| {
             keys.iter().map(move |key| format!("{table}{key}"))
@@ -109,7 +109,7 @@ impl Config {
         Self::RELOADABLE.into_iter().flat_map(named)
     }
 
-    /// The part that concerns calls.
+    /// Returns the configuration of the proxy.
     pub fn proxy(&self) -> proxy::Config {
         proxy::Config {
             chain_id: self.chain_id,
@@ -124,14 +124,14 @@ impl Config {
         }
     }
 
-    /// What can be worked with, and is seldom meant.
+    /// Returns warnings about settings that are valid but probably unintended.
     pub fn warnings(&self) -> Vec<Problem> {
         let mut warnings = Vec::new();
         let (call, attempt) = (self.call_timeout, self.upstream.timeout);
         if call <= attempt {
             let message = format!(
-                "{} is not longer than upstream.timeout, {}: a call ends before a node that hangs is given up, and no \
-                 other is asked in its place; set it to more, or upstream.timeout to less",
+                "{} is not longer than upstream.timeout, {}: if a node hangs, the call ends before another node is \
+                 asked; raise it, or lower upstream.timeout",
                 Time(call),
                 Time(attempt)
             );
@@ -143,9 +143,9 @@ impl Config {
         let (limit, whose, most) = match self.max_bytes_per_client {
             Some(most) if most < all => ("max_bytes_per_client", "one client", most),
             None if is_open => ("max_bytes_per_client", "one client (half of max_bytes_in_flight)", half),
-            _ => ("max_bytes_in_flight", "all together", all),
+            _ => ("max_bytes_in_flight", "all clients together", all),
         };
-        // While a buffer moves into a larger one, both are there.
+        // A buffer that grows counts twice while its content moves to the larger one.
         let while_read = |size: ByteSize| ByteSize(size.as_u64().saturating_mul(3) / 2);
         let each = [
             ("http.max_body", while_read(self.http.max_body)),
@@ -153,8 +153,8 @@ impl Config {
         ];
         for (key, one) in each.into_iter().filter(|(_, one)| *one > most) {
             let message = format!(
-                "{most} for {whose} is less than {key} lets a single one take, {one}: what is larger is refused as \
-                 too much at once, however often it is tried; set it to {one} or more, or {key} to less"
+                "{most} for {whose} is less than {key} allows for a single body or answer, {one}: larger ones are \
+                 refused at every attempt; set it to {one} or more, or lower {key}"
             );
             warnings.push(Problem::new(limit, message));
         }
@@ -170,7 +170,7 @@ impl Config {
         warnings
     }
 
-    /// Finds what the types allow and the program cannot work with.
+    /// Rejects values that the types allow but the program cannot work with.
     pub(super) fn check(&self) -> Result<(), Problem> {
         let positive = [
             ("http.max_batch", self.http.max_batch),
@@ -216,23 +216,21 @@ impl Config {
         if let Some(depth) = self.chain.finality_depth {
             let key = "chain.finality_depth";
             if depth == 0 {
-                let message = "must be at least 1: the head can still be replaced; where only the node's word \
-                               counts, leave it out";
+                let message = "must be at least 1, because the head can be replaced; leave it out to use only \
+                               the node's finalized block";
                 return Err(Problem::new(key, message));
             }
             if depth >= self.chain.window as u64 {
                 let message = format!(
-                    "must be less than chain.window, {}: a block is known to be so deep only while it is in there",
+                    "must be less than chain.window, {}: the depth of a block is known only within the window",
                     self.chain.window
                 );
                 return Err(Problem::new(key, message));
             }
         }
         if self.listen == self.admin && self.listen.port() != 0 {
-            let message = format!(
-                "{} is where clients connect (listen); give operators a port of their own",
-                self.admin
-            );
+            let message =
+                format!("{} is the address of the client listener (listen); set another port", self.admin);
             return Err(Problem::new("admin", message));
         }
         if let Err(message) = self.log.check() {
@@ -243,10 +241,7 @@ impl Config {
             cache::redis::Redis::try_new(redis).map_err(|error| Problem::new("cache.redis", error))?;
         }
         if self.cache.disk.as_ref().is_some_and(|disk| disk.size < ByteSize::mib(1)) {
-            return Err(Problem::new(
-                "cache.disk.size",
-                "must be at least 1 MiB: there is no room for a block",
-            ));
+            return Err(Problem::new("cache.disk.size", "must be at least 1 MiB to have room for a block"));
         }
         if let Err(error) = self.tls.check() {
             return Err(Problem::new(format!("tls.{}", error.key()), error));
@@ -265,7 +260,7 @@ impl Config {
                     "http.allowed_origins"
                 };
                 let message = format!(
-                    "{origin:?} is no origin; write scheme and host, such as https://app.example.org"
+                    "{origin:?} is not an origin; write scheme and host, such as https://app.example.org"
                 );
                 return Err(Problem::new(key, message));
             }
@@ -279,7 +274,7 @@ impl Config {
     }
 }
 
-/// Scheme, host and perhaps a port, as browsers write it.
+/// Returns whether `text` is a scheme, a host and an optional port, as browsers write an origin.
 fn is_origin(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, host)| {
         !scheme.is_empty() && !host.is_empty() && !host.contains(['/', '?', '#', '@', ' ']) && text.is_ascii()

@@ -1,4 +1,4 @@
-//! Where the configuration comes from, the later the stronger.
+//! Loads the configuration from file, environment and flags; each source overrides those before it.
 
 use std::{
     env, fs, io,
@@ -18,16 +18,16 @@ use super::{
 };
 use crate::upstream::{EndpointConfig, check_endpoint};
 
-/// Environment variables beside the keys of the configuration.
+/// Environment variables that are not named after a key.
 const ENV_CONFIG: &str = "HOLDFAST_CONFIG";
 const ENV_UPSTREAM_URL: &str = "HOLDFAST_UPSTREAM_URL";
 
-/// The token itself, for commands that ask a running instance; what is configured is its hash.
+/// The admin token in plain text, for commands that call a running instance; the configuration has only its hash.
 pub(crate) const ENV_ADMIN_TOKEN: &str = "HOLDFAST_ADMIN_TOKEN";
 
 const FLAG_UPSTREAM: &str = "--upstream";
 
-/// A file, the environment, and what the flags say.
+/// Sources of a configuration: a file, the environment and flags.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     file: Option<PathBuf>,
@@ -36,7 +36,7 @@ pub struct Sources {
     upstreams: Vec<String>,
 }
 
-/// Said here, because the reader of the file says it in its own words.
+/// Checks that the file can be read. Figment's own errors for this are less clear.
 fn can_be_read(path: &Path) -> Result<(), ConfigError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => ConfigError::NoFile { path: path.to_owned() },
@@ -46,7 +46,7 @@ fn can_be_read(path: &Path) -> Result<(), ConfigError> {
     if kind.is_dir() {
         return Err(ConfigError::Directory { path: path.to_owned() });
     }
-    // What comes out of a pipe comes once.
+    // A pipe can be read only once, so this does not open it.
     if kind.is_file() {
         fs::File::open(path).map_err(failed)?;
     }
@@ -56,7 +56,7 @@ fn can_be_read(path: &Path) -> Result<(), ConfigError> {
 // === impl Sources ===
 
 impl Sources {
-    /// The defaults and nothing else.
+    /// Returns no sources: only the defaults apply.
     pub fn none() -> Self {
         Self::default()
     }
@@ -77,7 +77,7 @@ impl Sources {
     /// Sets a key, if there is a value.
     ///
     /// # Panics
-    /// If the value cannot be serialised, which values of flags can.
+    /// If the value cannot be serialised. The values of all flags can.
     #[must_use]
     pub fn with_flag(mut self, key: &'static str, value: Option<impl Serialize>) -> Self {
         if let Some(value) = value {
@@ -92,10 +92,10 @@ impl Sources {
         Self { upstreams, ..self }
     }
 
-    /// Puts the sources together and checks what comes out.
+    /// Merges the sources and checks the result.
     ///
     /// # Errors
-    /// Names the source, the key, and what would be right.
+    /// Names the source, the key and a valid value.
     pub fn load(self) -> Result<Config, ConfigError> {
         let mut figment = Figment::new();
         if let Some(path) = &self.file {
@@ -118,7 +118,7 @@ impl Sources {
         }
         let mut config: Config = figment.extract().map_err(ConfigError::from)?;
         config.check().map_err(|problem| {
-            // A list is set as a whole, so nothing is found by what stands behind a place in one.
+            // A source sets a list as a whole, so figment has no metadata below a list's index.
             let parts = problem.key.split('.').take_while(|part| part.parse::<usize>().is_err());
             let set_by = figment.find_metadata(&parts.collect::<Vec<_>>().join("."));
             problem.set_by(set_by)
@@ -139,8 +139,8 @@ impl Sources {
     }
 }
 
-/// Is this what Kubernetes tells every pod of a service named `holdfast` (`HOLDFAST_PORT=tcp://…`,
-/// `HOLDFAST_SERVICE_HOST`, `HOLDFAST_PORT_8555_TCP_ADDR`)? Nobody has set it, and no key of ours is named so.
+/// Returns whether Kubernetes sets this variable in pods beside a service named `holdfast` (`HOLDFAST_PORT=tcp://…`,
+/// `HOLDFAST_SERVICE_HOST`, `HOLDFAST_PORT_8555_TCP_ADDR`). No key of Holdfast has such a name.
 fn is_service_link(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     !key.contains("__") && ["service_", "port_"].iter().any(|part| key.contains(part))

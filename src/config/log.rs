@@ -1,25 +1,25 @@
-//! What is logged, and how.
+//! Level and format of the log.
 
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
-/// The log.
+/// Settings of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogConfig {
     /// `error`, `warn`, `info`, `debug` or `trace`, or directives such as `info,holdfast::upstream=debug`.
     pub level: String,
-    /// For people or for programs.
+    /// Format of the lines.
     pub format: LogFormat,
 }
 
-/// How a log line looks.
+/// Format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// A line for people.
+    /// Text for people.
     Text,
-    /// A JSON object.
+    /// A JSON object for programs.
     Json,
 }
 
@@ -35,14 +35,14 @@ impl LogConfig {
     /// The keys that a reload applies.
     pub const RELOADABLE: &[&str] = &["level"];
 
-    /// What the level means to the subscriber.
+    /// Returns the level as a filter for the subscriber.
     ///
     /// # Errors
-    /// If it is neither a level nor directives.
+    /// If the level is neither a known level nor a list of directives.
     pub fn filter(&self) -> Result<EnvFilter, String> {
         const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
         let directives = self.level.contains(['=', ',']);
-        // A single word that is no level would count as a module's name, and silence everything else.
+        // `EnvFilter` takes any other single word for a module's name, and would silence everything else.
         if !directives && !LEVELS.contains(&self.level.to_lowercase().as_str()) {
             return Err(format!("{:?} is not one of {}", self.level, LEVELS.join(", ")));
         }

@@ -1,17 +1,17 @@
 //! The configuration: a file, then the environment, then flags.
 //!
-//! Gathers the `Config`s of the modules below; nothing below `app` sees this one. Whatever is
-//! wrong is said with its source, its key and what would be right.
+//! Collects the `Config` types of the modules below; nothing below `app` imports this one. Each error names
+//! the source, the key and a valid value.
 //!
 //! # Floors
 //! Each line imports only from the lines below it.
 //!
 //! ```text
 //! load        file, environment and flags
-//! keys        all keys, and which values they may have together
+//! keys        all keys, and the checks that span several of them
 //! log         the keys of [log]
 //! tracing     the keys of [tracing]
-//! error       what is wrong with a configuration
+//! error       configuration errors
 //! removed     keys that earlier versions had
 //! ```
 

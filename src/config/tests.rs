@@ -5,7 +5,7 @@ use bytesize::ByteSize;
 use super::*;
 use crate::{cache, http, secret::Secret, upstream};
 
-/// Every key, its default and its reason; part of the project, so always there.
+/// The file that documents every key with its default.
 const DOCUMENTED: &str = "config/holdfast.toml";
 
 fn load(toml: &str) -> Result<Config, String> {
@@ -26,7 +26,7 @@ fn the_documented_file_holds_the_defaults() {
     let documented = Sources::none().with_file(Some(path)).load().unwrap();
     let defaults = Config {
         upstream: upstream::Config {
-            // The one thing that has no default.
+            // The only key without a default.
             endpoints: documented.upstream.endpoints.clone(),
             ..upstream::Config::default()
         },
@@ -98,7 +98,7 @@ fn human_readable_values_are_parsed() {
     assert!(format!("{config:?}").contains("$CARGO_PKG_NAME"));
 }
 
-/// Two keys with hashes of their own.
+/// Two keys with different hashes.
 fn keys(first: &str, second: &str) -> String {
     let key = |members: &str, digit: &str| {
         if members.is_empty() {
@@ -127,7 +127,7 @@ fn removed_keys_are_named_with_the_replacement() {
         ),
         (
             "[chain]\norphans = true",
-            "FILE: chain.orphans: this key was removed: delete it; a block that left",
+            "FILE: chain.orphans: this key was removed: delete it; orphaned blocks are",
         ),
         ("[plan]\nbuy_after = 2", "FILE: plan: this key was removed: delete the section; "),
         ("[http]\nbatch_timeout = '1m'", "FILE: http.batch_timeout: this key was removed: delete it; "),
@@ -144,8 +144,8 @@ fn removed_keys_are_named_with_the_replacement() {
 #[test]
 fn errors_name_file_key_and_expected_value() {
     for (toml, message) in [
-        ("lsten = '127.0.0.1:1'", "FILE: lsten: there is no such key; known here are"),
-        ("[http]\nmax_bodi = 1", "FILE: http.max_bodi: there is no such key; known here are"),
+        ("lsten = '127.0.0.1:1'", "FILE: lsten: unknown key; valid keys here are"),
+        ("[http]\nmax_bodi = 1", "FILE: http.max_bodi: unknown key; valid keys here are"),
         ("[http]\nmax_batch = 'many'", "FILE: http.max_batch: expected"),
         ("[http]\nmax_batch = 0", "FILE: http.max_batch: must be at least 1"),
         (
@@ -158,7 +158,10 @@ fn errors_name_file_key_and_expected_value() {
         ),
         ("call_timeout = 'soon'", "FILE: call_timeout: expected a time such as"),
         ("chain_id = '0x2a'", "FILE: chain_id: expected a whole number, found string \"0x2a\"; that is 42"),
-        ("admin = '127.0.0.1:8555'", "FILE: admin: 127.0.0.1:8555 is where clients connect (listen)"),
+        (
+            "admin = '127.0.0.1:8555'",
+            "FILE: admin: 127.0.0.1:8555 is the address of the client listener (listen)",
+        ),
         ("admin_token = 'hf_0123'", "FILE: admin_token: expected the SHA-256 of a key in 64 hex digits"),
         ("listen = 'here'", "FILE: listen: expected an address and a port, such as 127.0.0.1:8555"),
         ("listen = '8555'", "FILE: listen: expected an address and a port, such as 127.0.0.1:8555"),
@@ -169,8 +172,8 @@ fn errors_name_file_key_and_expected_value() {
         ("[log]\nformat = 'xml'", "FILE: log.format: \"xml\" is not one of `text` or `json`"),
         ("[log]\nlevel = 'chatty'", "FILE: log.level: \"chatty\" is not one of error, warn"),
         ("[log]\nlevel = 'a=b=c'", "FILE: log.level: \"a=b=c\": "),
-        ("[tracing]\nsample = 2", "FILE: tracing.sample: 2 is no share; write a number from 0 to 1"),
-        ("[tracing]\nurl = 'http://127.0.0.1'", "FILE: tracing.url: there is no such key; known here are"),
+        ("[tracing]\nsample = 2", "FILE: tracing.sample: 2 is out of range; write a number from 0 to 1"),
+        ("[tracing]\nurl = 'http://127.0.0.1'", "FILE: tracing.url: unknown key; valid keys here are"),
         (
             "[tracing]\notlp = { env = 'HOLDFAST_IS_NOT_SET' }",
             "FILE: tracing.otlp: the environment variable HOLDFAST_IS_NOT_SET is not set, or not UTF-8",
@@ -185,7 +188,7 @@ fn errors_name_file_key_and_expected_value() {
         ),
         (
             "[methods]\ntrusted_origins = ['example.org']",
-            "FILE: methods.trusted_origins: \"example.org\" is no origin",
+            "FILE: methods.trusted_origins: \"example.org\" is not an origin",
         ),
         ("[connections]\nidle_timeout = '0s'", "FILE: connections.idle_timeout: must be at least 1ms"),
         ("[[upstream.endpoints]]\nheaders = {}", "FILE: upstream.endpoints.0.url: is missing"),
@@ -279,7 +282,7 @@ fn errors_name_file_key_and_expected_value() {
         (&keys("name = 'a'\nallow = ['eth_[']", ""), "FILE: http.keys.0.allow: \"eth_[\" is no pattern"),
         (&keys("name = 'a'\nrate = '1/d'", ""), "FILE: http.keys.0.rate: \"1/d\" is not a rate"),
         (&keys("name = 'a'\nburst = 1", ""), "FILE: http.keys.0.burst: has no effect without a rate"),
-        // More than a semaphore can count, and than can be added to.
+        // Above the limit of a semaphore, and close to overflow.
         ("[http]\nmax_in_flight = 9223372036854775807", "FILE: http.max_in_flight: must be at most"),
         ("[upstream]\nmax_in_flight = 9223372036854775807", "FILE: upstream.max_in_flight: must be at most"),
     ] {
@@ -330,11 +333,12 @@ fn unusual_settings_produce_warnings() {
     assert_eq!(warnings("call_timeout = '10s'\n[upstream]\ntimeout = '8s'"), [""; 0]);
     let [little] = &warnings("max_bytes_in_flight = '100 MiB'")[..] else { panic!() };
     assert!(
-        little
-            .starts_with("max_bytes_in_flight: 100.0 MiB for all together is less than upstream.max_answer"),
+        little.starts_with(
+            "max_bytes_in_flight: 100.0 MiB for all clients together is less than upstream.max_answer"
+        ),
         "{little}"
     );
-    assert!(little.ends_with("; set it to 192.0 MiB or more, or upstream.max_answer to less"), "{little}");
+    assert!(little.ends_with("; set it to 192.0 MiB or more, or lower upstream.max_answer"), "{little}");
     assert_eq!(warnings("max_bytes_in_flight = '1 MiB'").len(), 2);
     let [little] = &warnings("max_bytes_per_client = '100 MiB'")[..] else { panic!() };
     assert!(little.starts_with("max_bytes_per_client: 100.0 MiB for one client is less than"), "{little}");
@@ -371,7 +375,7 @@ fn errors_do_not_show_secrets() {
         "[http]\nkeys = ['SECRET']\n",
         "[[upstream.endpoints]]\nurl = 'http://user:SECRET@127.0.0.1\n",
         "[[upstream.endpoints]]\nurl = ['SECRET']\n",
-        // A node where a table belongs, which is what people try first.
+        // A URL in place of a table, a common first attempt.
         "upstream = 'http://127.0.0.1/SECRET'\n",
         "[upstream]\nendpoints = 'http://127.0.0.1/SECRET'\n",
         "[upstream]\nendpoints = ['http://127.0.0.1/SECRET']\n",

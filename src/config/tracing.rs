@@ -1,4 +1,4 @@
-//! Where spans are sent, and how many.
+//! Receiver and sampling of exported spans.
 
 use std::collections::BTreeMap;
 
@@ -10,30 +10,30 @@ use crate::{
     upstream::{EndpointAddress, EndpointConfig, EndpointError},
 };
 
-/// What is traced for others to see.
+/// Settings of the span export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TracingConfig {
-    /// Who takes spans, by OTLP over HTTP; nobody, if it is unset or empty. A path or a query may hold a key: a secret.
+    /// URL of a receiver of OTLP over HTTP; unset or empty, no spans are sent. A secret: its path or query may hold a key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub otlp: Option<Secret>,
-    /// The share of traces that are begun here and recorded; in one that a client has begun, the client decides.
+    /// Fraction of new traces that are recorded. A client decides about the traces that it started.
     pub sample: SampleRatio,
-    /// Sent with every request there.
+    /// Headers of every request to the receiver.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, Secret>,
 }
 
-/// A share of something, from none to all, in millionths.
+/// A fraction from 0 to 1, stored in millionths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SampleRatio(u32);
 
 const MILLION: f64 = 1e6;
 
-/// Said to whoever sets what this build cannot do.
+/// Error for a receiver in a build without the feature `otlp`.
 const LEFT_OUT: &str = "this build cannot send spans: build it with --features otlp, or leave the key out";
 
-/// What would be right.
+/// Error for a malformed URL.
 const A_RECEIVER: &str = "expected the URL of a receiver that speaks OTLP over HTTP, such as http://127.0.0.1:4318; v1/traces is added to it";
 
 impl Default for TracingConfig {
@@ -45,10 +45,10 @@ impl Default for TracingConfig {
 // === impl TracingConfig ===
 
 impl TracingConfig {
-    /// Where spans are sent, with its secrets looked up; `None` if they are sent nowhere.
+    /// Resolves the address of the receiver and its secrets; `None` if no spans are sent.
     ///
     /// # Errors
-    /// If the URL, a header or a secret is no good, or this build cannot send any.
+    /// If the URL, a header or a secret is invalid, or this build cannot send spans.
     pub fn receiver(&self) -> Result<Option<EndpointAddress>, Problem> {
         const KEY: &str = "tracing.otlp";
         let Some(url) = &self.otlp else { return Ok(None) };
@@ -70,15 +70,15 @@ impl TracingConfig {
 // === impl SampleRatio ===
 
 impl SampleRatio {
-    /// All of it.
+    /// Every trace.
     pub const ALL: Self = Self(MILLION as u32);
 
-    /// `None` if it is not between 0 and 1.
+    /// Returns `None` if `share` is not between 0 and 1.
     pub fn try_new(share: f64) -> Option<Self> {
         (0.0..=1.0).contains(&share).then(|| Self((share * MILLION).round() as u32))
     }
 
-    /// From 0 to 1.
+    /// Returns the fraction, from 0 to 1.
     pub fn as_f64(self) -> f64 {
         f64::from(self.0) / MILLION
     }
@@ -94,7 +94,9 @@ impl<'de> Deserialize<'de> for SampleRatio {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let share = f64::deserialize(deserializer)?;
         Self::try_new(share).ok_or_else(|| {
-            de::Error::custom(format_args!("{share} is no share; write a number from 0 to 1, such as 0.001"))
+            de::Error::custom(format_args!(
+                "{share} is out of range; write a number from 0 to 1, such as 0.001"
+            ))
         })
     }
 }

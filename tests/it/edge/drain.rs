@@ -151,7 +151,7 @@ async fn signal_ends_the_program_after_pending_answers() {
         }
         eventually("all calls arrive", async || node.count("eth_gasPrice") == 3).await;
         process.signal(signal);
-        process.says("stopping").await;
+        process.says("shutting down").await;
         assert_eq!(client.get(&ready).await.status, 503);
         assert_eq!(Raw::connect(process.address()).await.call("eth_chainId").await.status, 200);
 
@@ -258,7 +258,7 @@ async fn second_signal_ends_the_program_at_once() {
         eventually("the call arrives", async || node.count("eth_gasPrice") == asked as u64).await;
 
         process.signal(Signal::TERM);
-        process.says("stopping").await;
+        process.says("shutting down").await;
         assert!(process.is_running());
         process.signal(Signal::TERM);
         assert_eq!(process.exit_code().await, Some(0), "{}", process.said());

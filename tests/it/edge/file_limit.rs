@@ -60,7 +60,7 @@ async fn low_hard_file_limit_reduces_the_connections() {
     let node = upstream::devchain().run().await;
     let mut process = process::serve(&node).ulimit("-n 128").run().await;
 
-    process.says("the limit on open files is too low for connections.max").await;
+    process.says("limit on open files too low for connections.max").await;
     let mut idle = Vec::new();
     for _ in 0..200 {
         idle.push(Raw::connect(process.address()).await);

@@ -193,11 +193,11 @@ async fn configuration_errors_are_named_and_exit_with_64() {
     let (unknown, upstreams, header) =
         (unknown.to_str().unwrap(), upstreams.to_str().unwrap(), header.to_str().unwrap());
     for (arguments, said) in [
-        (vec!["serve"], "upstream.endpoints: no node is named; use --upstream"),
+        (vec!["serve"], "upstream.endpoints: no node is configured; use --upstream"),
         (vec!["serve", "--config", "no/such/file.toml"], "no/such/file.toml: no such file"),
         (
             vec!["serve", "--config", unknown],
-            "unknown.toml: http.max_bodies: there is no such key; known here are",
+            "unknown.toml: http.max_bodies: unknown key; valid keys here are",
         ),
         (
             vec!["serve", "--config", upstreams],
@@ -229,15 +229,15 @@ async fn configuration_errors_are_named_and_exit_with_64() {
         ),
         (
             vec!["serve", "--upstream", "http://localhost:8555"],
-            "upstream.endpoints.0: 127.0.0.1:8555 is where Holdfast itself listens (listen); name the node",
+            "upstream.endpoints.0: 127.0.0.1:8555 is Holdfast's own address (listen); name the node",
         ),
         (
             vec!["serve", "--upstream", "http://127.0.0.1:8556/"],
-            "upstream.endpoints.0: 127.0.0.1:8556 is where Holdfast itself listens (admin); name the node",
+            "upstream.endpoints.0: 127.0.0.1:8556 is Holdfast's own address (admin); name the node",
         ),
         (
             vec!["serve", "--upstream", "http://127.0.0.1:1", "--listen", "127.0.0.1:8556"],
-            "admin: 127.0.0.1:8556 is where clients connect",
+            "admin: 127.0.0.1:8556 is the address of the client listener",
         ),
         (
             vec![
@@ -247,10 +247,10 @@ async fn configuration_errors_are_named_and_exit_with_64() {
                 "--upstream",
                 "http://127.0.0.1:1/SECRET",
             ],
-            "upstream.endpoints.1: is reached with the same url and headers as upstream.endpoints.0; leave one out",
+            "upstream.endpoints.1: has the same url and headers as upstream.endpoints.0; leave one out",
         ),
-        (vec!["check"], "upstream.endpoints: no node is named; use --upstream"),
-        (vec!["check", "--upstream", "http://127.0.0.1:8555"], "is where Holdfast itself listens"),
+        (vec!["check"], "upstream.endpoints: no node is configured; use --upstream"),
+        (vec!["check", "--upstream", "http://127.0.0.1:8555"], "is Holdfast's own address"),
         (vec!["demo", "--log-level", "chatty"], "log.level: \"chatty\""),
         (vec!["frobnicate"], "unrecognized subcommand"),
         (vec!["export", "blocks.hf"], "docs/operating.md#copying-the-data-directory"),
@@ -505,7 +505,7 @@ async fn sighup_during_start_does_not_kill_the_program() {
     });
     program.says("is listening").await;
     // The signal is not lost, either.
-    program.says("configuration read again").await;
+    program.says("configuration reloaded").await;
 }
 
 #[tokio::test]

@@ -170,7 +170,7 @@ async fn a_bad_configuration_is_refused_as_a_whole() {
     let mut process = process::serve(&node).file(&path).run().await;
     let client = process.client();
     for (toml, problem) in [
-        ("strict = true\n[http]\nmax_bodi = 1", "http.max_bodi: there is no such key"),
+        ("strict = true\n[http]\nmax_bodi = 1", "http.max_bodi: unknown key"),
         ("strict = true\n[upstream]\nbatch = 10", "upstream.batch: this key was removed: "),
         ("strict = true\n[http]\nmax_batch = 0", "http.max_batch: must be at least 1"),
         ("strict = true\n[methods]\nallow = ['eth_[']", "methods.allow: "),
@@ -216,7 +216,7 @@ async fn settings_that_need_a_restart_are_named() {
         assert_eq!(client.call("eth_gasPrice", json!([])).await.code(), Some(-32601));
     }
     eventually("another", async || {
-        process.said().matches("these keys take effect at the next start only").count() == 2
+        process.said().matches("changed keys take effect at the next start only").count() == 2
     })
     .await;
     let said = reload(&process, &path, "").await + &reread(&process).await;
@@ -242,7 +242,7 @@ async fn sighup_during_shutdown_does_not_kill_the_program() {
     client.write(post(&client::call("eth_gasPrice"))).await;
     eventually("the call arrives", async || node.count("eth_gasPrice") == 1).await;
     process.signal(Signal::TERM);
-    process.says("stopping").await;
+    process.says("shutting down").await;
     process.signal(Signal::HUP);
     assert!(client.response().await.outcome().is_ok());
     assert_eq!(process.exit_code().await, Some(0), "{}", process.said());

@@ -65,7 +65,7 @@ pub async fn reread(process: &Process) -> String {
     eventually("a log line about the configuration", || {
         said = process.said()[before..].to_owned();
         let heard = said.split_inclusive('\n').filter(|line| line.ends_with('\n')).any(|line| {
-            line.contains("configuration read again") || line.contains("configuration is refused")
+            line.contains("configuration reloaded") || line.contains("configuration reload refused")
         });
         async move { heard }
     })

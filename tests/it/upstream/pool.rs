@@ -295,7 +295,7 @@ async fn endpoint_list_changes_at_runtime() {
     assert_eq!((first.count(BALANCE), second.count(BALANCE)), (1, 0));
     std::fs::write(&path, endpoints(&second)).unwrap();
     program.signal(rustix::process::Signal::HUP);
-    program.line("configuration read again").await;
+    program.line("configuration reloaded").await;
     client.ask(BALANCE, somebody()).await.unwrap();
     client.ask(BLOCK_BY_HASH, block).await.unwrap();
     assert_eq!((first.count(BALANCE), second.count(BALANCE)), (1, 1));
