@@ -1,4 +1,4 @@
-//! Asks the admin listener of a running instance.
+//! Client of the admin listener of a running instance.
 
 use std::{env, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -28,19 +28,19 @@ use crate::{
     display::Time,
 };
 
-/// Where a running instance is asked.
+/// The running instance to connect to.
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct AdminTarget {
     /// The instance's admin listener [default: 127.0.0.1:8556]
     #[arg(long, value_name = "ADDRESS", value_parser = address, env = "HOLDFAST_ADMIN")]
     admin: Option<SocketAddr>,
 
-    /// The instance speaks TLS there (tls.admin); any certificate is taken
+    /// Connect by TLS, if the instance has tls.admin set; any certificate is accepted
     #[arg(long, env = "HOLDFAST_TLS__ADMIN")]
     tls: bool,
 }
 
-/// A connection to an instance, made when it is needed and used again.
+/// Client of an instance. Connects when it is first used, and reuses the connection.
 pub(super) struct AdminClient {
     target: AdminTarget,
     timeout: Duration,
@@ -48,18 +48,18 @@ pub(super) struct AdminClient {
     connection: Option<SendRequest<Empty<Bytes>>>,
 }
 
-/// What it answered.
+/// Reply of an instance.
 #[derive(Debug)]
 pub(super) struct AdminReply {
     pub(super) status: StatusCode,
-    /// When it says to come back.
+    /// Value of the header `retry-after`.
     pub(super) retry_after: Option<Duration>,
     pub(super) text: String,
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Takes whatever certificate it is shown: it asks an address, and a certificate seldom names loopback.
+/// Accepts any certificate: the client connects to an address, and certificates seldom name loopback.
 #[derive(Debug)]
 struct Unverified(WebPkiSupportedAlgorithms);
 
@@ -70,7 +70,7 @@ impl AdminTarget {
         self.admin.unwrap_or(Config::default().admin)
     }
 
-    /// The flags that name it, as far as they are needed.
+    /// Returns the flags that select this instance, without those that have their default.
     pub(super) fn flags(&self) -> String {
         let mut flags = String::new();
         if self.address() != Config::default().admin {
@@ -82,12 +82,12 @@ impl AdminTarget {
         flags
     }
 
-    /// Asks with the token that the environment names, if it does, and waits so long for each answer.
+    /// Creates a client with the token of the environment, if set, and a time limit for each request.
     ///
     /// # Errors
-    /// If that is no token.
+    /// If the token cannot be sent in a header.
     pub(super) fn client(self, timeout: Duration) -> Result<AdminClient, Failure> {
-        let bad = || Failure::Other(format!("{ENV_ADMIN_TOKEN} holds what no header can"));
+        let bad = || Failure::Other(format!("{ENV_ADMIN_TOKEN} has characters that no header allows"));
         let token = match env::var(ENV_ADMIN_TOKEN) {
             Ok(token) if !token.trim().is_empty() => {
                 let mut bearer: HeaderValue =
@@ -105,18 +105,18 @@ impl AdminTarget {
 // === impl AdminClient ===
 
 impl AdminClient {
-    /// Asks for what is there.
+    /// Sends a GET request.
     ///
     /// # Errors
-    /// If nobody answers: what to do, in a line for people.
+    /// If there is no answer; the message gives advice.
     pub(super) async fn get(&mut self, path: &str) -> Result<AdminReply, String> {
         self.ask(Method::GET, path).await
     }
 
-    /// Has something done.
+    /// Sends a POST request.
     ///
     /// # Errors
-    /// If nobody answers: what to do, in a line for people.
+    /// If there is no answer; the message gives advice.
     pub(super) async fn post(&mut self, path: &str) -> Result<AdminReply, String> {
         self.ask(Method::POST, path).await
     }
@@ -134,7 +134,7 @@ impl AdminClient {
 
     async fn send(&mut self, method: Method, path: &str) -> Result<AdminReply, BoxError> {
         let mut connection = self.connection.take();
-        // One that was closed meanwhile is found out here, or by whoever asks once more.
+        // Detects most connections that were closed meanwhile. Otherwise this request fails, and the next one reconnects.
         if let Some(open) = &mut connection
             && open.ready().await.is_err()
         {
@@ -146,7 +146,7 @@ impl AdminClient {
         };
         let mut request = Request::builder().method(&method).uri(path);
         request = request.header(header::HOST, self.target.address().to_string());
-        // To those who only look it is nothing, and so it is not shown to them.
+        // Only POST requests need the token, so no other request carries it.
         if let Some(token) = self.token.clone().filter(|_| method == Method::POST) {
             request = request.header(header::AUTHORIZATION, token);
         }
@@ -163,17 +163,17 @@ impl AdminClient {
 // === impl AdminReply ===
 
 impl AdminReply {
-    /// What was asked for.
+    /// Parses the reply as JSON.
     ///
     /// # Errors
-    /// If it was refused: why; or if this is somebody else, what to do.
+    /// If the request was refused, or if this is not the admin listener; the message gives the reason or advice.
     pub(super) fn value(&self, path: &str) -> Result<Value, String> {
         let value: Option<Value> = serde_json::from_str(&self.text).ok();
         let said = value.as_ref().and_then(|value| value["error"].as_str());
         match (self.status, value.as_ref(), said) {
             (StatusCode::OK, Some(_), None) => return value.ok_or_else(String::new),
             (_, _, Some(said)) => return Err(said.to_owned()),
-            // Operators are told in plain text.
+            // The admin listener refuses requests in plain text.
             (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, None, _) => {
                 return Err(self.text.trim().to_owned());
             }
@@ -184,35 +184,33 @@ impl AdminReply {
     }
 }
 
-/// Whoever answers so is not the admin listener.
+/// Returns the error for a reply that the admin listener would not give.
 pub(super) fn not_admin(path: &str, status: StatusCode) -> String {
     let default = Config::default().admin;
     format!(
-        "this is not the admin listener (it answers {path} with HTTP status {status}); name that one, which is \
-         {default} unless admin is set"
+        "this is not the admin listener (it answers {path} with HTTP status {status}); use its address, which \
+         is {default} unless admin is set"
     )
 }
 
-/// In words that say what to do, where the library's are about HTTP.
+/// Replaces HTTP errors of the library by advice.
 fn explained(error: &(dyn std::error::Error + 'static), tls: bool) -> String {
     let http = error.downcast_ref::<hyper::Error>();
     if let Some(error) = http.filter(|_| !tls) {
         if error.is_parse() {
-            return "what listens there does not speak HTTP; name the admin listener, and add --tls if it speaks TLS \
-                    (tls.admin)"
+            return "this address does not speak HTTP; use the address of the admin listener, and add --tls if it speaks \
+                    TLS (tls.admin)"
                 .to_owned();
         }
         if error.is_incomplete_message() || error.is_canceled() || error.is_closed() {
-            return "the connection was closed without an answer; name the admin listener, and add --tls if it speaks \
-                    TLS (tls.admin)"
+            return "the connection was closed without an answer; use the address of the admin listener, and add --tls \
+                    if it speaks TLS (tls.admin)"
                 .to_owned();
         }
     }
     match http {
         None if tls && error.downcast_ref::<std::io::Error>().is_some_and(is_no_tls) => {
-            format!(
-                "what listens there does not speak TLS ({error}); leave out --tls unless tls.admin is set"
-            )
+            format!("this address does not speak TLS ({error}); leave out --tls unless tls.admin is set")
         }
         _ => error.to_string(),
     }

@@ -4,18 +4,18 @@ use std::fmt;
 
 use crate::{eth::BlockNumber, proxy::Subject};
 
-/// From one block to another; both belong to it.
+/// A range of blocks, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Blocks {
     pub(super) from: u64,
-    /// The newest, if unset.
+    /// The last block; `None` is the newest one.
     pub(super) to: Option<u64>,
 }
 
 // === impl Blocks ===
 
 impl Blocks {
-    /// Reads `A..B`; the last one can be `latest`.
+    /// Parses `A..B`, where `B` can be `latest`.
     pub(super) fn until_latest(text: &str) -> Result<Self, String> {
         let expected =
             || "expected A..B, both ends included, such as 19000000..19000999 or 19000000..latest".to_owned();
@@ -27,7 +27,7 @@ impl Blocks {
         let from = number(from)?;
         let to = if to.trim() == "latest" { None } else { Some(number(to)?) };
         if to.is_some_and(|to| to < from) {
-            return Err(format!("{from} is after {}; write the lower one first", to.unwrap_or_default()));
+            return Err(format!("{from} is after {}; write the lower number first", to.unwrap_or_default()));
         }
         Ok(Self { from, to })
     }
@@ -70,6 +70,6 @@ mod tests {
             let error = read(text).unwrap_err();
             assert!(error.ends_with("19000000..19000999 or 19000000..latest"), "{text}: {error}");
         }
-        assert_eq!(read("5..3"), Err("5 is after 3; write the lower one first".to_owned()));
+        assert_eq!(read("5..3"), Err("5 is after 3; write the lower number first".to_owned()));
     }
 }

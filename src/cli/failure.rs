@@ -7,20 +7,20 @@ use crate::{app::StartError, config::ConfigError};
 /// `EX_USAGE`: the command line or the configuration is wrong, and trying again will not help.
 pub(super) const EXIT_USAGE: u8 = 64;
 
-/// As a shell tells of a command that ctrl-c has ended.
+/// Exit code that shells use for a command that ctrl-c ended.
 const EXIT_INTERRUPTED: u8 = 130;
 
-/// Why a command ended badly.
+/// Reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error(transparent)]
     Start(#[from] StartError),
-    /// Told to stop before the end; what there is to say has been said.
+    /// A signal stopped the command. There is no further message.
     #[error("")]
     Interrupted,
-    /// Everything has been said already.
+    /// The command has already printed the reason.
     #[error("")]
     Said,
     #[error("cannot write the output: {0}")]

@@ -1,4 +1,4 @@
-//! Turns the log on.
+//! Starts the log.
 
 use std::io::{self, IsTerminal};
 
@@ -9,14 +9,14 @@ use tracing_subscriber::{
 
 use crate::config::{LogConfig, LogFormat};
 
-/// Changes what is logged while it is.
+/// Changes the level of a running log.
 pub(super) struct LogLevel(reload::Handle<EnvFilter, Registry>);
 
-/// Takes spans for something else than the log, and says itself which.
+/// Layer that takes spans for a purpose besides the log, with a filter of its own.
 pub(super) type SpanLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// Logs to standard error; panics too, so that a program that reads the log sees them. The level is for the log alone:
-/// `beside` sees what it wants to.
+/// Logs to standard error, panics included, so that a program that reads the log sees them. The level applies to the
+/// log only; `beside` has a filter of its own.
 pub(super) fn start(config: &LogConfig, beside: Option<SpanLayer>) -> LogLevel {
     let (filter, level) = reload::Layer::new(config.filter().unwrap_or_default());
     let lines = fmt::layer().with_writer(io::stderr);
@@ -36,7 +36,7 @@ pub(super) fn start(config: &LogConfig, beside: Option<SpanLayer>) -> LogLevel {
 // === impl LogLevel ===
 
 impl LogLevel {
-    /// Logs at this level from now on. The format stays.
+    /// Sets the level. The format does not change.
     pub(super) fn set(&self, config: &LogConfig) {
         if let Ok(filter) = config.filter() {
             // Fails only if the log has ended.

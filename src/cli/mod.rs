@@ -6,12 +6,12 @@
 //! ```text
 //! run         the command line, and the exit code
 //! command     serve · demo · check · health · inspect · warm · purge · key · completions
-//! admin       asks a running instance
+//! admin       client of a running instance
 //! runtime     the runtime that commands run in
 //! output      lines on standard output
 //! failure     reasons why a command fails
 //! otlp        sends spans to a collector
-//! no_otlp     stands in for it without the feature
+//! no_otlp     replaces it in builds without the feature
 //! log         the log's level and format
 //! signal      SIGINT, SIGTERM, SIGHUP
 //! progress    a bar, or lines

@@ -1,4 +1,4 @@
-//! Sends no spans: this build cannot.
+//! Replaces the span export in builds without the feature `otlp`.
 
 use std::future::{Ready, ready};
 
@@ -13,16 +13,16 @@ pub(super) struct Export;
 // === impl Export ===
 
 impl Export {
-    /// Starts nothing.
+    /// Checks that no export is configured.
     ///
     /// # Errors
-    /// If the configuration wants spans to be sent.
+    /// If the configuration names a receiver of spans.
     pub(super) fn start(config: &TracingConfig, _: &Handle) -> Result<(Self, Option<SpanLayer>), Problem> {
         config.receiver()?;
         Ok((Self, None))
     }
 
-    /// There is nothing left to send.
+    /// Does nothing.
     pub(super) fn finish(self) -> Ready<()> {
         ready(())
     }

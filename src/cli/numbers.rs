@@ -1,11 +1,11 @@
-//! Many block numbers, for people.
+//! Formats sets of block numbers.
 
 use std::{collections::BTreeSet, fmt};
 
-/// Single numbers as people write them: `3, 5..8`.
+/// Formats numbers and runs of numbers: `3, 5..8`.
 pub(super) struct Numbers<'a>(pub(super) &'a BTreeSet<u64>);
 
-/// More of a list than this is no list for people.
+/// Most runs shown; people do not read longer lists.
 const MOST_SHOWN: usize = 10;
 
 // === impl Numbers ===

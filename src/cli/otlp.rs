@@ -1,8 +1,8 @@
-//! Sends spans to a receiver: OTLP over HTTP.
+//! Exports spans to a receiver by OTLP over HTTP.
 //!
-//! Spans that have ended wait in a queue for a thread that sends them. No call waits for that: where the queue is full, a
-//! span is dropped. What is sent does not depend on what is logged, and is never about the sending itself: only spans of
-//! this program are, and it makes none for that.
+//! Finished spans wait in a queue for a thread that sends them. No call waits for that: if the queue is full, the span is
+//! dropped. The export does not depend on the level of the log, and does not trace itself: it takes only spans of this
+//! program, which creates none while it exports.
 
 use std::{env, sync::Arc, time::Duration};
 
@@ -31,55 +31,55 @@ use crate::{
     upstream::Poster,
 };
 
-/// Who it is to whoever receives spans, unless OTEL_SERVICE_NAME says otherwise.
+/// Default service name of the spans.
 const SERVICE: &str = env!("CARGO_PKG_NAME");
 
-/// What is added to the URL of a receiver.
+/// Path that is appended to the URL of the receiver.
 const PATH: &str = "v1/traces";
 
-/// Spans that wait to be sent: some MiB at most, and a second's at a thousand calls.
+/// Capacity of the queue: a few MiB, and the spans of one second at a thousand calls per second.
 const MOST_WAITING: usize = 4096;
 
-/// Spans in a request.
+/// Most spans in a request.
 const MOST_AT_ONCE: usize = 512;
 
-/// How long a span waits for others to be sent with.
+/// Time that a span waits for others, to be sent in one request.
 const DELAY: Duration = Duration::from_secs(1);
 
-/// For one request. A receiver that takes longer is as good as none.
+/// Time limit of one request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// For what is left at the end. Whoever ends the program waits for it.
+/// Time limit for the spans that are left at the end. The shutdown waits for it.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
-/// What an attempt comes to that has not failed: an answer, or the node's own error.
+/// Outcomes of an upstream attempt that are not failures: a result, or the node's own error.
 const ANSWERED: [&str; 2] = ["result", "error"];
 
-/// Sends spans, as long as it is there.
+/// The running export, if a receiver is configured.
 pub(super) struct Export(Option<SdkTracerProvider>);
 
-/// Who takes them.
+/// The receiver of the spans.
 #[derive(Clone, Debug)]
 struct Receiver {
     poster: Poster,
-    /// As it may be shown.
+    /// URL without secrets, for the log.
     name: Arc<str>,
-    /// The thread that sends has no clock and no sockets of its own.
+    /// Runs the requests: the sending thread has no runtime of its own.
     runtime: Handle,
     log_throttle: Arc<LogThrottle>,
 }
 
-/// Adds what spans do not say of themselves.
+/// Adds kind and status to spans before it exports them.
 #[derive(Debug)]
 struct Completed(OtlpExporter);
 
 // === impl Export ===
 
 impl Export {
-    /// Starts to send what comes through the layer, if there is anybody to send it to.
+    /// Starts the export, and returns the layer that collects the spans; no layer if no receiver is configured.
     ///
     /// # Errors
-    /// If the configuration is no good.
+    /// If the configuration is invalid.
     pub(super) fn start(
         config: &TracingConfig,
         runtime: &Handle,
@@ -95,7 +95,7 @@ impl Export {
         let exporter = OtlpExporter::builder()
             .with_http()
             .with_http_client(receiver)
-            // Where it goes is the receiver's to know: this is set so that nothing is taken from the environment.
+            // Not used, since `Receiver` knows its URL; set so that the library takes none from the environment.
             .with_endpoint("http://localhost/v1/traces")
             .with_protocol(Protocol::HttpBinary)
             .with_timeout(TIMEOUT)
@@ -114,7 +114,7 @@ impl Export {
             .build();
         let layer = tracing_opentelemetry::layer::<Registry>()
             .with_tracer(provider.tracer(SERVICE))
-            // Where in the source a span is made, and by which thread, is nobody's business.
+            // Source locations and threads do not help operators.
             .with_location(false)
             .with_threads(false)
             .with_target(false)
@@ -128,21 +128,21 @@ impl Export {
         Ok((Self(Some(provider)), Some(layer.boxed())))
     }
 
-    /// Sends what is left, for so long and no longer.
+    /// Sends the remaining spans, within a time limit.
     pub(super) async fn finish(self) {
         let Some(provider) = self.0 else { return };
-        // Waits in place. What goes wrong meanwhile has been said.
+        // The shutdown blocks its thread. `Receiver` has logged any failure.
         let _ = task::spawn_blocking(move || provider.shutdown_with_timeout(LAST_WORDS)).await;
     }
 }
 
-/// Who sends: `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` count, as whoever deploys it knows best what to call it.
+/// Returns the attributes of this instance. `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` override the defaults.
 fn resource() -> Resource {
     let named = env::var("OTEL_SERVICE_NAME").ok().filter(|name| !name.is_empty());
-    // The library has it that the other variable counts more, which is against the standard.
+    // The library prefers `OTEL_RESOURCE_ATTRIBUTES`, against the specification.
     let name = named.or_else(|| {
         let attribute = Resource::builder().build().get(&Key::from_static_str("service.name"))?.to_string();
-        // What the library says where nobody has said anything.
+        // The default of the library.
         (!attribute.starts_with("unknown_service")).then_some(attribute)
     });
     Resource::builder()
@@ -156,7 +156,7 @@ fn resource() -> Resource {
 impl Receiver {
     fn warn(&self, error: &dyn std::fmt::Display) {
         if self.log_throttle.is_due("undelivered") {
-            warn!(%error, receiver = %self.name, "spans could not be delivered, and are lost");
+            warn!(%error, receiver = %self.name, "span export failed; spans are lost");
         }
     }
 }
@@ -171,7 +171,7 @@ impl HttpClient for Receiver {
         Self: 'f,
     {
         Box::pin(async move {
-            // Of what was made for anybody only the body counts: what else is sent, and where, the configuration says.
+            // Only the body of the library's request is used: URL and headers come from the configuration.
             let (poster, body) = (self.poster.clone(), request.into_body());
             let protobuf = HeaderValue::from_static("application/x-protobuf");
             let sending = self.runtime.spawn(async move { poster.post(protobuf, body).await });
@@ -217,8 +217,8 @@ impl SpanExporter for Completed {
     }
 }
 
-/// Which side of a request a span is, and whether it failed: said here, and not where spans are made, since the log shows what
-/// is said there.
+/// Sets the kind and the status of a span. Done here and not where spans are created, because the log shows the fields that
+/// are set there.
 fn complete(span: &mut SpanData) {
     let log_throttle = |key: &str| {
         span.attributes

@@ -7,17 +7,17 @@ use std::{
 
 use super::failure::Failure;
 
-/// Prints a line. Nobody need read it: `println!` would panic at a pipe that was closed.
+/// Prints a line. Ignores a closed pipe, at which `println!` would panic.
 ///
 /// # Errors
-/// If it is lost otherwise, on a disk that is full, say: a script must not go on as if it were there.
+/// If the line is lost for another reason, such as a full disk: a script must notice that.
 pub(super) fn say(line: impl Display) -> Result<(), Failure> {
     written(writeln!(io::stdout(), "{line}"))
 }
 
 pub(super) fn written(result: io::Result<()>) -> Result<(), Failure> {
     match result {
-        // Whoever has closed the other end does not want it.
+        // The reader has closed the pipe and wants no more output.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Output(error)),
         _ => Ok(()),
     }

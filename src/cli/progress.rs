@@ -1,4 +1,4 @@
-//! How far it is, on a terminal or in a log.
+//! Progress of a command, on a terminal or in a log.
 
 use std::{
     fmt,
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::display::RoughDuration;
 
-/// A bar where somebody looks; else a line now and then.
+/// A bar on a terminal; elsewhere a line every few seconds.
 pub(super) enum Progress {
     Bar(ProgressBar),
     Lines(Mutex<Lines>),
@@ -27,7 +27,7 @@ pub(super) struct Lines {
 
 const BAR: &str = "{bar:32} {pos} of {len} blocks  {rate}  {eta} left  {msg}";
 
-/// Often enough to see that it goes on, seldom enough to leave room for other lines.
+/// Time between two lines: short enough to show progress, long enough to leave room for other lines.
 const LINES_APART: Duration = Duration::from_secs(10);
 
 // === impl Progress ===
@@ -41,7 +41,7 @@ impl Progress {
         let bar = ProgressBar::new(all);
         if let Ok(style) = ProgressStyle::with_template(BAR) {
             let rate = |state: &ProgressState, text: &mut dyn fmt::Write| {
-                // A bar without its rate is still one.
+                // The bar is useful without its rate, too.
                 let _ = write!(text, "{:.1}/s", state.per_sec());
             };
             bar.set_style(style.with_key("rate", rate).progress_chars("=> "));
@@ -50,7 +50,7 @@ impl Progress {
         Self::Bar(bar)
     }
 
-    /// One more is done.
+    /// Counts one more block as done.
     pub(super) fn step(&self) {
         match self {
             Self::Bar(bar) => bar.inc(1),
@@ -58,16 +58,16 @@ impl Progress {
         }
     }
 
-    /// Says something beside.
+    /// Prints a line beside the progress.
     pub(super) fn say(&self, line: &str) {
         match self {
             Self::Bar(bar) => bar.println(line),
-            // Nobody need read it.
+            // The command goes on if standard error is closed.
             Self::Lines(_) => drop(writeln!(io::stderr(), "{line}")),
         }
     }
 
-    /// It waits for something; or does not any more.
+    /// Shows the reason for a wait; `None` ends it.
     pub(super) fn waits(&self, text: Option<&str>) {
         match self {
             Self::Bar(bar) => bar.set_message(text.unwrap_or_default().to_owned()),

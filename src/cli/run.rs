@@ -43,23 +43,23 @@ enum Command {
 
 const EXAMPLES: &str = "\
 Examples:
-  holdfast demo                                      try it, with no node at hand
+  holdfast demo                                      try it without a node
   holdfast serve --upstream http://127.0.0.1:8545    in front of your node
-  holdfast check --upstream http://127.0.0.1:8545    what does that node know?
-  holdfast inspect 19000000                          what is in memory of that block?
-  holdfast warm --blocks 19000000..latest            have them there before they are asked for
+  holdfast check --upstream http://127.0.0.1:8545    check that node
+  holdfast inspect 19000000                          show the cached data of that block
+  holdfast warm --blocks 19000000..latest            fetch blocks ahead of clients
   holdfast key new --name wallet                     a key for a client
-  holdfast serve --config holdfast.toml              everything else is in the file";
+  holdfast serve --config holdfast.toml              use a configuration file";
 
 /// Runs the command line that this process was started with.
 pub fn main() -> ExitCode {
-    // Looked at before the command line is understood, which takes longer than it takes to be sent a signal.
+    // Before the command line is parsed: a signal can arrive sooner than that is done.
     let early = env::args_os().nth(1).filter(|command| command == "serve" || command == "demo");
     let early = early.map(|_| EarlyRuntime::start());
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version come this way too, and are no mistakes.
+            // Help and version come this way too, and are not errors.
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
             let printed = match (stray_url(&error), removed_command(&error)) {
                 (true, _) => written(writeln!(io::stderr(), "{STRAY_URL}")),
@@ -107,7 +107,7 @@ fn exit(done: Result<(), Failure>) -> ExitCode {
     let Err(failure) = done else { return ExitCode::SUCCESS };
     let message = failure.to_string();
     if !message.is_empty() {
-        // Where this cannot be written either, the code must do: `eprintln!` would panic.
+        // If this fails, too, the exit code must do. `eprintln!` would panic.
         let _ = writeln!(io::stderr(), "holdfast: {message}");
     }
     ExitCode::from(failure.exit_code())

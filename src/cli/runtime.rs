@@ -7,8 +7,8 @@ use tokio::runtime::Runtime;
 use super::{failure::Failure, log, signal::ReloadSignal};
 use crate::config::LogConfig;
 
-/// What `serve` and `demo` have from the first moment on: whoever starts many, or reads a list of processes, may send
-/// SIGHUP to one that has not yet read what it was started with, and it must not die of that.
+/// The runtime of `serve` and `demo`, which handles SIGHUP from the first moment on. A supervisor may send SIGHUP before
+/// the process has parsed its command line, and that must not kill the process.
 pub(super) struct EarlyRuntime {
     pub(super) runtime: Runtime,
     hangup: ReloadSignal,
@@ -21,12 +21,13 @@ impl EarlyRuntime {
         let runtime = runtime()?;
         let hangup = {
             let _entered = runtime.enter();
-            ReloadSignal::listen().map_err(|error| Failure::Other(format!("cannot take signals: {error}")))?
+            ReloadSignal::listen()
+                .map_err(|error| Failure::Other(format!("cannot install signal handlers: {error}")))?
         };
         Ok(Self { runtime, hangup })
     }
 
-    /// Runs `command`, which gets to know of what was sent since the start.
+    /// Runs `command`, which also receives a SIGHUP that was sent since the start.
     pub(super) fn block_on<F>(self, command: impl FnOnce(ReloadSignal) -> F) -> Result<(), Failure>
     where
         F: Future<Output = Result<(), Failure>>,
@@ -53,7 +54,7 @@ fn runtime() -> Result<Runtime, Failure> {
 
 fn block_on(runtime: Runtime, command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let done = runtime.block_on(command);
-    // All that must be finished is; a name look-up that hangs in a thread must not hold up the end.
+    // All work that must finish has finished. A name lookup that hangs in a thread must not delay the exit.
     runtime.shutdown_background();
     done
 }

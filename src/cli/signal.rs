@@ -1,4 +1,4 @@
-//! Waits to be told to stop, or to read the configuration again.
+//! Signals to stop, or to reload the configuration.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -8,13 +8,13 @@ pub(super) struct StopSignals {
     int: Signal,
 }
 
-/// The signal to read the configuration again.
+/// The signal to reload the configuration.
 pub(super) struct ReloadSignal(Signal);
 
 // === impl StopSignals ===
 
 impl StopSignals {
-    /// From here on a signal no longer kills the process.
+    /// Installs the handlers. From here on, these signals no longer kill the process.
     pub(super) fn listen() -> std::io::Result<Self> {
         Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
     }
@@ -27,11 +27,11 @@ impl StopSignals {
         }
     }
 
-    /// Runs `ending`, but not past a second signal.
+    /// Runs `ending`, at most until a second signal.
     pub(super) async fn or_again(&mut self, ending: impl Future<Output = ()>) {
         tokio::select! {
             () = ending => {}
-            () = self.next() => tracing::warn!("told to stop twice: not waiting for requests in flight"),
+            () = self.next() => tracing::warn!("second stop signal; not waiting for requests in flight"),
         }
     }
 }
@@ -39,12 +39,12 @@ impl StopSignals {
 // === impl ReloadSignal ===
 
 impl ReloadSignal {
-    /// From here on SIGHUP no longer kills the process, not even once nobody waits for it.
+    /// Installs the handler. From here on, SIGHUP no longer kills the process, even after this value is dropped.
     pub(super) fn listen() -> std::io::Result<Self> {
         signal(SignalKind::hangup()).map(Self)
     }
 
-    /// Resolves at the next SIGHUP; several since the last time are one.
+    /// Resolves at the next SIGHUP; several since the last call count as one.
     pub(super) async fn next(&mut self) {
         if self.0.recv().await.is_none() {
             std::future::pending::<()>().await;

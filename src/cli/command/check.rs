@@ -24,34 +24,34 @@ use crate::{
     },
 };
 
-/// What a node says of a method it does not have.
+/// Error code of a node for a method that it does not have.
 const METHOD_NOT_FOUND: i64 = -32601;
 
-/// Other methods that make a difference to a cache in front.
+/// Other methods that matter to a cache in front of the node.
 const USEFUL: [&str; 3] = ["eth_getBlockReceipts", "eth_feeHistory", "eth_getLogs"];
 
-/// Check the configuration and the node: is it there, what does it know?
+/// Check the configuration and the node: whether it is up, and which methods it has.
 ///
-/// Reads all that `serve` would read, certificate and key included, and asks the node, and the Redis if there is one;
-/// changes nothing, and can be run beside a running instance. Exits with 0 if all is well, with 1 if one of them is not
-/// what it should be, and with 64 if the configuration is wrong.
+/// Reads all files that `serve` would read, certificate and key included, and calls each node, and Redis if configured.
+/// Changes nothing, and can run beside a running instance. Exits with 0 if all checks pass, with 1 if a node, the cache
+/// directory or Redis fails a check, and with 64 if the configuration is wrong.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct CheckArgs {
-    /// What can be set in the file too.
+    /// Settings that the file can contain, too.
     #[command(flatten)]
     settings: Settings,
 
-    /// Only read the configuration, and ask no node: before a start or a reload, which no node need be up for
+    /// Only check the configuration and call no node; for use before a start or a reload
     #[arg(long)]
     offline: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  holdfast check --upstream http://127.0.0.1:8545    what does that node know?
-  holdfast check --config holdfast.toml              is the file right, and are the nodes there?
-  holdfast check --config holdfast.toml --offline    is the file right? Before a start or a reload";
+  holdfast check --upstream http://127.0.0.1:8545    check a node
+  holdfast check --config holdfast.toml              check the file and its nodes
+  holdfast check --config holdfast.toml --offline    check only the file, before a start or a reload";
 
 /// A node's answer, as far as this command reads it.
 enum NodeAnswer {
@@ -71,7 +71,7 @@ struct NodeHead {
 impl CheckArgs {
     pub(in crate::cli) fn run(self) -> Result<(), Failure> {
         let config = self.settings.sources().load()?;
-        // The report says what failed; the log would say it twice.
+        // The report names each failure; the log would repeat it.
         let quiet = LogConfig { level: "off".to_owned(), ..LogConfig::default() };
         run(&quiet, check(config, self.offline))
     }
@@ -90,7 +90,7 @@ async fn check(config: Config, offline: bool) -> Result<(), Failure> {
     let mut outcome = Ok(());
     for (at, endpoint) in endpoints.iter().enumerate() {
         let checked = check_endpoint(&config, at, endpoint).await;
-        // All of them are looked at, and one that is no good is told in the end.
+        // All endpoints are checked before the command fails.
         if let Err(failure) = checked {
             outcome = Err(failure);
         }
@@ -142,7 +142,7 @@ async fn check_endpoint(config: &Config, at: usize, endpoint: &EndpointConfig) -
     methods(&upstream, &head).await
 }
 
-/// The head's hash, and what there is to tell of it.
+/// Returns the hash of the head and its description.
 fn head(latest: &NodeAnswer) -> Option<(BlockHash, String)> {
     let NodeAnswer::Result(block) = latest else { return None };
     let head = NodeHead::deserialize(block).ok()?;
@@ -188,7 +188,7 @@ async fn methods(upstream: &Upstream, head: &BlockHash) -> Result<(), Failure> {
     fail("operations", format!("the node lacks {}", missing.join(", ")))
 }
 
-/// Any answer but "no such method" shows that the node has it.
+/// Returns whether the node has the method: any answer except "no such method" shows it.
 async fn has(upstream: &Upstream, method: &'static str, head: &BlockHash) -> Result<bool, Failure> {
     let params = match method {
         "eth_getBlockByHash" => format!(r#"["{head}",false]"#),
@@ -198,7 +198,7 @@ async fn has(upstream: &Upstream, method: &'static str, head: &BlockHash) -> Res
         "eth_getBlockReceipts" => r#"["latest"]"#.to_owned(),
         "eth_feeHistory" => r#"["0x1","latest",[]]"#.to_owned(),
         "eth_getLogs" => format!(r#"[{{"blockHash":"{head}"}}]"#),
-        // By a transaction's hash: none has this one, and null is an answer.
+        // Methods by transaction hash. No transaction has this one, and `null` is an answer, too.
         _ => format!(r#"["0x{}"]"#, "0".repeat(64)),
     };
     match ask(upstream, method, params).await {
@@ -241,8 +241,8 @@ fn quantity(said: &NodeAnswer) -> Option<u64> {
 
 fn does_not_say(said: &NodeAnswer) -> String {
     match said {
-        NodeAnswer::Result(_) => "the node does not say".to_owned(),
-        NodeAnswer::Error { message, .. } => format!("the node does not say: {message}"),
+        NodeAnswer::Result(_) => "no valid answer".to_owned(),
+        NodeAnswer::Error { message, .. } => format!("no valid answer: {message}"),
     }
 }
 

@@ -7,13 +7,13 @@ use clap_complete::Shell;
 
 use crate::cli::{failure::Failure, output::written};
 
-/// Print what a shell needs to complete commands and flags.
+/// Print a script that completes commands and flags in a shell.
 ///
-/// The script goes to standard output; save it where your shell looks for completions, once after each update.
+/// The script goes to standard output. Save it where your shell looks for completions, again after each update.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct CompletionsArgs {
-    /// The shell it is for
+    /// The shell
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }
@@ -28,7 +28,7 @@ Examples:
 
 impl CompletionsArgs {
     pub(in crate::cli) fn run(self, mut command: clap::Command) -> Result<(), Failure> {
-        // Not at once to where it goes: the library panics at a pipe that was closed.
+        // Not directly to standard output: the library panics at a closed pipe.
         let mut script = Vec::new();
         let name = command.get_name().to_owned();
         clap_complete::generate(self.shell, &mut command, name, &mut script);

@@ -17,21 +17,22 @@ use crate::{
     config::{Config, Sources},
 };
 
-/// Show it working: a development chain, the proxy in front of it, and calls to try.
+/// Run a demo: a development chain, Holdfast in front of it, and calls to try.
 ///
-/// Needs no node and no network, reads no file, and of the environment only where to listen. Ends with ctrl-c.
+/// Needs no node and no network, and reads no file. From the environment it reads only its addresses. Stop it with
+/// ctrl-c.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct DemoArgs {
-    /// Where clients connect
+    /// Address for clients
     #[arg(long, value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:8555", env = "HOLDFAST_LISTEN")]
     listen: SocketAddr,
 
-    /// Where operators connect
+    /// Address for operators
     #[arg(long, value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:8556", env = "HOLDFAST_ADMIN")]
     admin: SocketAddr,
 
-    /// error, warn, info, debug or trace
+    /// Log level: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     log_level: String,
 }
@@ -39,7 +40,7 @@ pub(in crate::cli) struct DemoArgs {
 const EXAMPLES: &str = "\
 Examples:
   holdfast demo                                                   then open http://127.0.0.1:8556
-  holdfast demo --listen 127.0.0.1:9555 --admin 127.0.0.1:9556    the usual ports are taken";
+  holdfast demo --listen 127.0.0.1:9555 --admin 127.0.0.1:9556    if the default ports are in use";
 
 // === impl DemoArgs ===
 
@@ -56,18 +57,18 @@ impl DemoArgs {
 }
 
 async fn demo(config: Config, mut hangup: ReloadSignal) -> Result<(), Failure> {
-    let mut signals =
-        StopSignals::listen().map_err(|error| Failure::Other(format!("cannot take signals: {error}")))?;
+    let mut signals = StopSignals::listen()
+        .map_err(|error| Failure::Other(format!("cannot install signal handlers: {error}")))?;
     let demo = app::Demo::start(config).await?;
     introduce(&demo)?;
     let told = tokio::select! {
         () = demo.run() => Ok(()),
         told = tell(&demo) => told,
         () = signals.next() => Ok(()),
-        // There is nothing to read again; whoever watched has closed the terminal.
+        // The demo has nothing to reload: SIGHUP means that the terminal was closed.
         () = hangup.next() => Ok(()),
     };
-    // On the heap, as it holds the whole program.
+    // On the heap, because the future holds the whole program.
     signals.or_again(Box::pin(demo.stop())).await;
     told
 }
@@ -85,7 +86,7 @@ fn introduce(demo: &app::Demo) -> Result<(), Failure> {
     for call in demo.example_calls() {
         say(format_args!("  curl -s http://{rpc} -H 'content-type: application/json' -d '{call}'\n"))?;
     }
-    say(format_args!("It goes on until ctrl-c.\n"))
+    say(format_args!("Press ctrl-c to stop.\n"))
 }
 
 /// Prints a line for each block.

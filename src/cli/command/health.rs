@@ -13,29 +13,29 @@ use crate::cli::{
 };
 use crate::config::LogConfig;
 
-/// Longer than a healthy process ever takes, shorter than a container's patience.
+/// Longer than a healthy process takes, shorter than the time limit of common container probes.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Ask a running instance whether it is well; for containers.
+/// Check whether a running instance is alive, or ready; for containers.
 ///
-/// Exits with 0 if it is, with 1 and the reason if it is not. Alive is enough by default, since an
-/// upstream that is down is no reason to restart its proxy.
+/// Exits with 0 if it is, and with 1 and the reason if it is not. By default the process need only be alive: if the
+/// upstream is down, a restart of the proxy does not help.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct HealthArgs {
     #[command(flatten)]
     target: AdminTarget,
 
-    /// Ask whether it can answer calls, not only whether it is alive
+    /// Check whether the instance can answer calls, not only whether it is alive
     #[arg(long)]
     ready: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  holdfast health                                is the process alive? For restarts
-  holdfast health --ready                        can it answer calls? For taking traffic
-  holdfast health --admin 10.0.0.5:8556 --tls    elsewhere, and by TLS";
+  holdfast health                                for restarts: is the process alive?
+  holdfast health --ready                        for load balancers: can it answer calls?
+  holdfast health --admin 10.0.0.5:8556 --tls    an instance elsewhere, by TLS";
 
 // === impl HealthArgs ===
 
@@ -46,7 +46,7 @@ impl HealthArgs {
             let reply = self.target.client(TIMEOUT)?.get(path).await.map_err(Failure::Other)?;
             let (status, text) = (reply.status, reply.text);
             let is_well = status == StatusCode::OK && text.trim() == &path[1..];
-            // Operators are told in plain text, clients in JSON; and the path is one that is served to operators.
+            // The admin listener serves this path, in plain text; the client listener answers in JSON.
             let is_known =
                 !matches!(status, StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED);
             if !is_well && (!is_known || text.starts_with('{')) {

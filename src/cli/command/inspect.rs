@@ -9,14 +9,13 @@ use serde_json::Value;
 use crate::cli::{admin::AdminTarget, failure::Failure, output::say, runtime::run};
 use crate::{config::LogConfig, display::RoughDuration, proxy::Subject};
 
-/// A look at a large memory takes a moment.
+/// A search through a large cache takes some time.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Tell what a running instance has in memory of a block or a transaction.
+/// Show the entries that a running instance has cached for a block or a transaction.
 ///
-/// Tells as what it is kept, how many bytes that takes, how far it was verified, which endpoint said it and when; and
-/// whether it is on the chain: final, on the tracked branch, as the upstream said a moment ago, orphaned, or not known.
-/// No node is asked anything.
+/// Shows the kind, size, verification level, source endpoint and age of each entry; and whether the block is canonical:
+/// final, on the tracked branch, confirmed by the upstream a moment ago, orphaned, or unknown. Makes no upstream call.
 #[derive(Debug, Args)]
 #[command(after_help = INSPECT_EXAMPLES)]
 pub(in crate::cli) struct InspectArgs {
@@ -24,7 +23,7 @@ pub(in crate::cli) struct InspectArgs {
     #[arg(value_name = "HASH|NUMBER", value_parser = subject)]
     subject: Subject,
 
-    /// Print JSON, as /lookup has it
+    /// Print the JSON of /lookup
     #[arg(long)]
     json: bool,
 
@@ -34,17 +33,16 @@ pub(in crate::cli) struct InspectArgs {
 
 const INSPECT_EXAMPLES: &str = "\
 Examples:
-  holdfast inspect 19000000           what is known of the block at that height
-  holdfast inspect 0x8d5d…21d3        of a block or a transaction, by its whole hash
-  holdfast inspect 19000000 --json    the same for a program";
+  holdfast inspect 19000000           a block by its number
+  holdfast inspect 0x8d5d…21d3        a block or a transaction by its whole hash
+  holdfast inspect 19000000 --json    the same as JSON, for programs";
 
-/// Have a running instance forget a block or a transaction.
+/// Remove a block or a transaction from the cache of a running instance.
 ///
-/// It is forgotten in memory, in its directory and in Redis: the next call that wants it asks the node anew. For a
-/// transaction, whatever it would be cut out of goes too: its block and that block's receipts. What is known of the
-/// chain stays.
+/// Removes it from memory, disk and Redis, so that the next call for it asks the node again. With a transaction, removes
+/// all entries that contain it: its block and the receipts of that block. The canonical view does not change.
 ///
-/// Where the instance wants a token (admin_token), put it into the environment variable HOLDFAST_ADMIN_TOKEN.
+/// If the instance requires a token (admin_token), set the environment variable HOLDFAST_ADMIN_TOKEN.
 #[derive(Debug, Args)]
 #[command(after_help = PURGE_EXAMPLES)]
 pub(in crate::cli) struct PurgeArgs {
@@ -84,11 +82,11 @@ impl PurgeArgs {
             let purged = reply.value(&path).map_err(|why| at(&self.target, &why))?;
             let entries: Vec<_> = purged["purged"].as_array().into_iter().flatten().collect();
             for entry in &entries {
-                say(format_args!("forgotten: {}", entry_line(entry)))?;
+                say(format_args!("removed: {}", entry_line(entry)))?;
             }
             let bytes = ByteSize(purged["bytes"].as_u64().unwrap_or_default());
             match entries.len() {
-                0 => say("nothing was in memory of it")?,
+                0 => say("nothing was cached in memory")?,
                 all => say(format_args!("{all} in all, {bytes}"))?,
             }
             let left_in: Vec<_> =
@@ -97,7 +95,7 @@ impl PurgeArgs {
                 return Ok(());
             }
             let tiers = left_in.join(" and ");
-            Err(at(&self.target, &format!("it may still be in {tiers}, which fails or is slow: try again")))
+            Err(at(&self.target, &format!("it may still be in {tiers}, which fails or is slow; try again")))
         })
     }
 }
@@ -114,7 +112,7 @@ fn hash(text: &str) -> Result<Subject, String> {
     match subject(text)? {
         hash @ Subject::Hash(_) => Ok(hash),
         Subject::Number(_) => Err(
-            "expected the hash of a block or a transaction; `holdfast inspect` tells the hash at a number"
+            "expected the hash of a block or a transaction; `holdfast inspect` shows the hash at a number"
                 .to_owned(),
         ),
     }
@@ -127,14 +125,14 @@ fn written(subject: Subject) -> String {
     }
 }
 
-/// What was found, in a few lines.
+/// Formats the result of a lookup in a few lines.
 fn told(subject: Subject, found: &Value) -> String {
     let mut lines = Vec::new();
     for block in found["blocks"].as_array().into_iter().flatten() {
         let number = block["number"].as_u64().map_or_else(|| "?".to_owned(), |number| number.to_string());
         lines.push(format!("block {number}  {}", text(&block["hash"])));
         lines.push(format!("  {}", canonicity(&block["canonicity"])));
-        lines.extend(held(block, "nothing of it is in memory"));
+        lines.extend(held(block, "no entries in memory"));
     }
     for place in found["transactions"].as_array().into_iter().flatten() {
         lines.push(format!("transaction {}", text(&place["hash"])));
@@ -145,10 +143,10 @@ fn told(subject: Subject, found: &Value) -> String {
             text(&place["block"])
         ));
         lines.push(format!("  {}", canonicity(&place["canonicity"])));
-        lines.extend(held(place, "nothing of it is in memory"));
+        lines.extend(held(place, "no entries in memory"));
     }
     if lines.is_empty() {
-        lines.push(format!("nothing is known of {}", written(subject)));
+        lines.push(format!("nothing is known about {}", written(subject)));
         if let (Subject::Number(number), Some(head)) = (subject, found["head"].as_u64()) {
             let above = if number.0 > head { ", which is below it" } else { "" };
             lines.push(format!("  the head is at {head}{above}"));
@@ -199,9 +197,9 @@ fn canonicity(canonicity: &Value) -> &str {
     match text(canonicity) {
         "final" => "final",
         "tracked" => "on the tracked branch",
-        "asked" => "on the chain, as the upstream said a moment ago",
-        "orphaned" => "orphaned: not on the chain",
-        "unknown" => "not known to be on the chain: a call by number would ask",
+        "asked" => "canonical: the upstream confirmed it a moment ago",
+        "orphaned" => "orphaned: not canonical",
+        "unknown" => "not known to be canonical: a call by number asks the upstream",
         canonicity => canonicity,
     }
 }

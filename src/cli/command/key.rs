@@ -19,14 +19,14 @@ enum KeyCommand {
     New(NewKeyArgs),
 }
 
-/// Make a new key: the key is shown once, the lines for the configuration hold its hash.
+/// Make a new key, show it once, and print its hash as lines for the configuration.
 ///
-/// The key itself goes to standard error and the lines to standard output, so that they can be added to the file. From
-/// the first key on nobody comes in without one. For operators, take the sha256 out of the lines and set it as admin_token.
+/// The key itself goes to standard error and the lines to standard output, so that they can be appended to the file. As
+/// soon as one key is configured, every client needs one. For operators, set the sha256 of these lines as admin_token.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 struct NewKeyArgs {
-    /// Who will use it, for people [default: made from the hash]
+    /// Name of the client [default: made from the hash]
     #[arg(long, value_name = "NAME", value_parser = name)]
     name: Option<String>,
 }
@@ -34,7 +34,7 @@ struct NewKeyArgs {
 const EXAMPLES: &str = "\
 Examples:
   holdfast key new --name wallet
-  holdfast key new --name wallet >> holdfast.toml    and SIGHUP: then it counts";
+  holdfast key new --name wallet >> holdfast.toml    then send SIGHUP to apply it";
 
 // === impl KeyArgs ===
 
@@ -51,19 +51,19 @@ impl KeyArgs {
 impl NewKeyArgs {
     fn run(self) -> Result<(), Failure> {
         let key = NewKey::random()
-            .map_err(|error| Failure::Other(format!("the system gives no random bytes: {error}")))?;
+            .map_err(|error| Failure::Other(format!("cannot get random bytes from the system: {error}")))?;
         let hash = key.hash().to_string();
         let name = self.name.unwrap_or_else(|| format!("key-{}", &hash[..8]));
-        // Not where the lines go: the file that they are added to must not hold it.
+        // Not to standard output, which may go to the configuration file: the file must not contain the key.
         let key = key.reveal();
         let shown = format!(
-            "The key, shown this once; give it to the client, in one of these places:\n\n  \
+            "The key, shown only once. The client sends it in one of these places:\n\n  \
              authorization: Bearer {key}\n  x-api-key: {key}\n  http://127.0.0.1:8555/k/{key}\n\n\
              For the configuration:\n"
         );
-        // First: what opens the door must not be lost when the door is built.
+        // The key first: if it cannot be shown, its hash must not get into the file.
         written(std::io::stderr().write_all(shown.as_bytes()))?;
-        // Begins with an empty line: the file may not end with a line of its own.
+        // Starts with a line break: the file may not end with one.
         say(format_args!("\n[[http.keys]]\nname = \"{name}\"\nsha256 = \"{hash}\""))
     }
 }

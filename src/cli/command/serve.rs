@@ -19,30 +19,31 @@ use crate::{
 
 /// Serve clients in front of a node.
 ///
-/// The node need not be up: /ready on the admin listener says when it is. What is not a flag is a key of the file, or
-/// comes from the environment: HOLDFAST_HTTP__MAX_BATCH=100 is max_batch in [http], HOLDFAST_UPSTREAM_URL the node. Of
-/// the three, flags are the strongest and the file the weakest.
+/// The node need not be up: /ready on the admin listener reports when it is. Settings without a flag come from the file
+/// or the environment: HOLDFAST_HTTP__MAX_BATCH=100 sets max_batch in [http], HOLDFAST_UPSTREAM_URL the node. Flags
+/// override the environment, which overrides the file.
 ///
-/// SIGHUP reads all of it again, and no connection is lost. SIGTERM and ctrl-c end it when what is under way is
-/// answered; a second one ends it at once.
+/// SIGHUP reloads the configuration without losing a connection. SIGTERM and ctrl-c answer the requests in flight and
+/// then stop; a second signal stops at once.
 ///
-/// Exits with 0 when it was told to end, with 64 if the configuration is wrong, and with 1 if it cannot listen.
+/// Exits with 0 after a signal to stop, with 64 if the configuration is wrong, and with 1 if it cannot listen or cannot
+/// open the cache directory.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct ServeArgs {
-    /// What can be set in the file too.
+    /// Settings that the file can contain, too.
     #[command(flatten)]
     settings: Settings,
 
-    /// Where clients connect [default: 127.0.0.1:8555]
+    /// Address for clients [default: 127.0.0.1:8555]
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: Option<SocketAddr>,
 
-    /// Where operators connect: a page, /live, /ready, /status, /metrics [default: 127.0.0.1:8556]
+    /// Address for operators: status page, /live, /ready, /status, /metrics [default: 127.0.0.1:8556]
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     admin: Option<SocketAddr>,
 
-    /// What may be kept in memory, such as "2 GiB" [default: 512 MiB]
+    /// Size of the cache in memory, such as "2 GiB" [default: 512 MiB]
     #[arg(long, value_name = "SIZE")]
     cache_size: Option<String>,
 
@@ -50,24 +51,24 @@ pub(in crate::cli) struct ServeArgs {
     #[arg(long, value_name = "TIME")]
     max_staleness: Option<String>,
 
-    /// What is demanded of an answer before it is kept: auto (every proof that needs no more calls), full (proof of
-    /// everything) or structural (its shape) [default: auto]
+    /// Verification of answers before they enter the cache: auto (every proof that needs no further calls), full (proof of
+    /// everything) or structural (only the shape) [default: auto]
     #[arg(long, value_name = "LEVEL")]
     verify: Option<String>,
 
-    /// What becomes of an answer that cannot be right: pass (handed on, not kept) or reject (an error) [default: pass]
+    /// Handling of answers that fail verification: pass (served, not cached) or reject (an error) [default: pass]
     #[arg(long, value_name = "POLICY")]
     on_mismatch: Option<String>,
 
-    /// Serve the six read operations and nothing else
+    /// Serve only the six read operations
     #[arg(long)]
     strict: bool,
 
-    /// error, warn, info, debug or trace [default: info]
+    /// Log level: error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
 
-    /// For people or for programs [default: text]
+    /// Log format [default: text]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<LogFormat>,
 }
@@ -79,9 +80,9 @@ Examples:
   holdfast serve --upstream http://127.0.0.1:8545 --verify full --on-mismatch reject
   holdfast serve --upstream http://127.0.0.1:8545 --data /var/lib/holdfast
   holdfast serve --config holdfast.toml --log-format json
-  HOLDFAST_UPSTREAM_URL=https://node.example/KEY holdfast serve    so no list of processes shows it";
+  HOLDFAST_UPSTREAM_URL=https://node.example/KEY holdfast serve    hides it in lists of processes";
 
-/// What `serve` and `check` share.
+/// Settings that `serve` and `check` share.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Settings {
     /// The configuration file, or HOLDFAST_CONFIG; config/holdfast.toml in the source documents every key
@@ -89,19 +90,20 @@ pub(in crate::cli) struct Settings {
     config: Option<PathBuf>,
 
     /// The node's URL, such as http://127.0.0.1:8545; give it several times for several nodes of one chain. Replaces
-    /// those in the file. It is never shown whole: it may hold a key
+    /// the endpoints of the file. Never shown in full, because it may contain a key
     #[arg(long, value_name = "URL")]
     upstream: Vec<String>,
 
-    /// Refuse a node of any other chain than this: 1, or as nodes write it, 0x1
+    /// Refuse nodes of any other chain; decimal or hexadecimal, such as 1 or 0x1
     #[arg(long, value_name = "ID", value_parser = chain_id)]
     chain_id: Option<u64>,
 
-    /// Keep what is final in this directory, too, so that it outlives a restart: up to 10 GiB, or cache.disk.size
+    /// Store finalized blocks in this directory, too, to survive a restart: up to 10 GiB, or cache.disk.size
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 
-    /// Keep what is final in this Redis, too, for a fleet: redis://HOST:PORT, or rediss:// for TLS. Never shown whole
+    /// Store finalized blocks in this Redis, too, to share them in a fleet: redis://HOST:PORT, or rediss:// for TLS. Never
+    /// shown in full
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
 }
@@ -148,20 +150,20 @@ async fn serve(
     export: Export,
     mut reloads: ReloadSignal,
 ) -> Result<(), Failure> {
-    let mut signals =
-        StopSignals::listen().map_err(|error| Failure::Other(format!("cannot take signals: {error}")))?;
+    let mut signals = StopSignals::listen()
+        .map_err(|error| Failure::Other(format!("cannot install signal handlers: {error}")))?;
     let app = App::builder().config(config).start().await?;
     loop {
         tokio::select! {
             () = signals.next() => break,
-            // Reads files, on a thread where nothing but signals is waited for.
+            // Reads files, which may block; this task has no other work than to wait for signals.
             () = reloads.next() => app.reload(sources.clone().load(), |log| level.set(log)),
         }
     }
-    // On the heap, as it holds the whole program.
+    // On the heap, because the future holds the whole program.
     let stop = Box::pin(async {
         app.stop().await;
-        // What was asked last has been answered: its spans have ended.
+        // All calls have been answered, so all spans have ended.
         export.finish().await;
     });
     signals.or_again(stop).await;

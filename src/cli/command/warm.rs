@@ -33,41 +33,41 @@ use crate::{
     display::{RoughDuration, Wait},
 };
 
-/// The instance itself waits for its upstream; longer than it does.
+/// Time limit of a request. Longer than the instance itself waits for its upstream.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What fails for a moment is tried so often in all …
+/// Attempts for one block, if its failures may be temporary.
 const ATTEMPTS: u32 = 5;
 
-/// … the second time after half a second, and each time after twice as long.
+/// Pauses between attempts: half a second, doubled each time.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(4));
 
-/// Whoever limits the rate is waited for as long as it says; for one block not longer than this.
+/// Longest time for which one block waits at rate limits.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Where nobody says how long to wait.
+/// Wait at a rate limit without `retry-after`.
 const USUAL_WAIT: Duration = Duration::from_secs(1);
 
-/// So many blocks in a row that cannot be had: the rest cannot either.
+/// Number of failed blocks in a row after which the command gives up.
 const MOST_FAILED_IN_A_ROW: u32 = 10;
 
-/// What is under way when it is told to stop has so long.
+/// Time limit for blocks in flight after a signal to stop.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// What took longer is told in minutes.
+/// Longer durations are shown in minutes.
 const MINUTE: Duration = Duration::from_secs(60);
 
 const DEFAULT_CONCURRENCY: u8 = 4;
 
-/// Have a running instance fetch blocks before anybody asks for them.
+/// Have a running instance fetch blocks before clients ask for them.
 ///
-/// Each block is fetched as for any call: checked, kept, once, at the rate that an endpoint may be asked. What is in
-/// memory already, in its directory or in Redis, is passed over and costs no upstream call; so a run that was stopped
-/// goes on where it was when it is started again, and says how. Blocks that are not final yet may be asked for again.
+/// The instance fetches each block as for any call: once, within the rate of the endpoints, verified and cached. Blocks
+/// that are in memory, on disk or in Redis already cost no upstream call, so a run that was stopped can continue later,
+/// with the command that it prints. Blocks that are not final yet may have to be fetched again.
 ///
-/// Exits with 0 if all blocks are there, with 1 if some are not, with 130 if it was stopped (ctrl-c).
+/// Exits with 0 if all blocks are cached, with 1 if some are not, with 130 if it was stopped (ctrl-c).
 ///
-/// Where the instance wants a token (admin_token), put it into the environment variable HOLDFAST_ADMIN_TOKEN.
+/// If the instance requires a token (admin_token), set the environment variable HOLDFAST_ADMIN_TOKEN.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct WarmArgs {
@@ -75,11 +75,11 @@ pub(in crate::cli) struct WarmArgs {
     #[arg(long, value_name = "A..B", value_parser = Blocks::until_latest)]
     blocks: Blocks,
 
-    /// Their receipts too
+    /// Fetch the receipts of the blocks, too
     #[arg(long)]
     receipts: bool,
 
-    /// Blocks at a time, up to 16
+    /// Blocks to fetch at a time, up to 16
     #[arg(long, value_name = "N", default_value_t = DEFAULT_CONCURRENCY, value_parser = value_parser!(u8).range(1..=16))]
     concurrency: u8,
 
@@ -90,10 +90,10 @@ pub(in crate::cli) struct WarmArgs {
 const EXAMPLES: &str = "\
 Examples:
   holdfast warm --blocks 19000000..19000999              a thousand blocks
-  holdfast warm --blocks 19000000..latest --receipts     all since then, and their receipts
-  holdfast warm --blocks 0..99 --concurrency 1           gently";
+  holdfast warm --blocks 19000000..latest --receipts     all since then, with receipts
+  holdfast warm --blocks 0..99 --concurrency 1           one at a time";
 
-/// What all who fetch share.
+/// State that all workers share.
 struct Run {
     warm: WarmArgs,
     progress: Progress,
@@ -104,25 +104,25 @@ struct Run {
 struct State {
     next: u64,
     last: u64,
-    /// Under way.
+    /// Blocks in flight.
     taken: BTreeSet<u64>,
-    /// Nobody asks before this.
+    /// Time before which no worker sends a request.
     not_before: Option<Instant>,
     failed_in_a_row: u32,
-    /// Why nothing more is tried.
+    /// Reason why the workers stopped early.
     ended: Option<String>,
     done: Done,
 }
 
-/// What came of one block.
+/// Outcome of one block.
 enum BlockOutcome {
-    /// As the instance told.
+    /// The instance replied.
     Told(Value),
-    /// It could not be had, for this reason.
+    /// The block could not be fetched, for this reason.
     Failed(String),
-    /// Nothing can.
+    /// No block can be fetched, for this reason.
     Fatal(String),
-    /// It was left where it was.
+    /// The command stopped before it fetched the block.
     Left,
 }
 
@@ -132,7 +132,7 @@ impl WarmArgs {
     pub(in crate::cli) fn run(self) -> Result<(), Failure> {
         run(&LogConfig::default(), async move {
             let mut stop = StopSignals::listen()
-                .map_err(|error| Failure::Other(format!("cannot take signals: {error}")))?;
+                .map_err(|error| Failure::Other(format!("cannot install signal handlers: {error}")))?;
             let mut client = self.target.client(TIMEOUT)?;
             let last = match self.blocks.to {
                 Some(last) => last,
@@ -149,7 +149,7 @@ impl WarmArgs {
         })
     }
 
-    /// The number of the newest block, which is in memory then.
+    /// Makes the instance fetch the newest block, and returns its number.
     async fn latest(&self, client: &mut AdminClient) -> Result<u64, Failure> {
         let path = self.path("latest");
         let reply = client.post(&path).await.map_err(Failure::Other)?;
@@ -162,7 +162,7 @@ impl WarmArgs {
         format!("/warm?block={block}{receipts}")
     }
 
-    /// The command that goes on from this block.
+    /// Returns the command that continues from this block.
     fn command(&self, from: u64) -> String {
         let mut command = format!("holdfast warm --blocks {}", Blocks { from, ..self.blocks });
         if self.receipts {
@@ -196,7 +196,7 @@ impl Run {
         }
     }
 
-    /// Fetches all of them, or until it is told to stop.
+    /// Fetches all blocks, or stops at a signal.
     async fn run(&self, mut stop: StopSignals) -> Result<(), Failure> {
         let begun = Instant::now();
         let workers = (0..self.warm.concurrency).map(|_| self.work());
@@ -210,7 +210,7 @@ impl Run {
         };
         if stopped {
             self.stop.send_replace(true);
-            self.progress.say("stopping when what is under way is there; ctrl-c again stops at once");
+            self.progress.say("stopping after the blocks in flight; press ctrl-c again to stop at once");
             tokio::select! {
                 _ = time::timeout(ENDING, working) => {}
                 () = stop.next() => {}
@@ -268,7 +268,7 @@ impl Run {
                 Err(why) => (why, None),
             };
             match wait {
-                // All of them wait: it is the same one who is asked too often.
+                // All workers wait, because they share the rate limit.
                 Some(wait) if begun.elapsed() + wait < PATIENCE => self.wait(wait, &why),
                 None if attempt < ATTEMPTS => {
                     let mut stopped = self.stop.subscribe();
@@ -280,7 +280,7 @@ impl Run {
         }
     }
 
-    /// Nobody asks for so long.
+    /// Makes all workers wait.
     fn wait(&self, wait: Duration, why: &str) {
         let until = Instant::now() + wait;
         let mut state = self.state.lock();
@@ -290,7 +290,7 @@ impl Run {
         state.not_before = state.not_before.max(Some(until));
     }
 
-    /// Waits until somebody may ask; tells whether to go on.
+    /// Waits until workers may send requests. Returns whether to continue.
     async fn rest(&self) -> bool {
         let mut stopped = self.stop.subscribe();
         loop {
@@ -337,7 +337,8 @@ impl Run {
                 state.done.failed.insert(number);
                 state.failed_in_a_row += 1;
                 if state.failed_in_a_row == MOST_FAILED_IN_A_ROW {
-                    state.ended = Some(format!("{MOST_FAILED_IN_A_ROW} blocks in a row cannot be had"));
+                    state.ended =
+                        Some(format!("{MOST_FAILED_IN_A_ROW} blocks in a row could not be fetched"));
                 }
                 state.done.why_failed = why;
             }
@@ -351,20 +352,20 @@ impl Run {
         let state = self.state.lock();
         let done = &state.done;
         say(format_args!(
-            "blocks: {} fetched, {} there already, {} failed",
+            "blocks: {} fetched, {} already cached, {} failed",
             done.blocks.fetched,
             done.blocks.present,
             done.failed.len()
         ))?;
         if self.warm.receipts {
             let Count { fetched, present } = &done.receipts;
-            say(format_args!("receipts: of {fetched} blocks fetched, of {present} there already"))?;
+            say(format_args!("receipts: of {fetched} blocks fetched, of {present} already cached"))?;
         }
         let shown = if took < MINUTE { Wait(took).to_string() } else { RoughDuration(took).to_string() };
         say(format_args!("{} fetched in {shown}", ByteSize(done.bytes)))?;
         if !done.unkept.is_empty() {
             let why = &done.why_unkept;
-            say(format_args!("could not be kept: {} ({why})", Numbers(&done.unkept)))?;
+            say(format_args!("not cached: {} ({why})", Numbers(&done.unkept)))?;
         }
         if !done.failed.is_empty() {
             let why = &done.why_failed;
@@ -372,15 +373,15 @@ impl Run {
         }
         for tier in &keeping.unwritten {
             say(format_args!(
-                "cannot be written to, so that some of it may be missing there: {tier}; its log says why"
+                "writes to {tier} fail, so some blocks may be missing there; the log of the instance has the reason"
             ))?;
         }
         for tier in &keeping.unused {
-            say(format_args!("not in use for this chain, or not yet: {tier}"))?;
+            say(format_args!("{tier} is not in use for this chain, or not yet"))?;
         }
         if let Some(capacity) = keeping.memory.filter(|capacity| *capacity < done.bytes) {
             say(format_args!(
-                "this is more than the cache holds, {}: what came first is gone again; raise cache.size",
+                "this is more than the cache holds, {}: the first blocks have been evicted; raise cache.size",
                 ByteSize(capacity)
             ))?;
         }
@@ -391,7 +392,7 @@ impl Run {
         let left = [state.taken.first().copied(), done.failed.first().copied(), next];
         let left = left.into_iter().flatten().min();
         if let Some(left) = left {
-            say(format_args!("to go on from there:\n  {}", self.warm.command(left)))?;
+            say(format_args!("to continue from there:\n  {}", self.warm.command(left)))?;
         }
         let is_kept = done.unkept.is_empty() && keeping.unwritten.is_empty();
         match (stopped, left.is_none() && is_kept) {
@@ -402,14 +403,14 @@ impl Run {
     }
 }
 
-/// Where the instance keeps what it fetched.
+/// Where the instance stores the blocks that it fetched.
 #[derive(Default)]
 struct Keeping {
-    /// What memory holds, if there is nothing behind it.
+    /// Size of the cache in memory, if no tier stores the blocks.
     memory: Option<u64>,
-    /// Tiers that keep failing.
+    /// Tiers whose writes fail.
     unwritten: Vec<String>,
-    /// Tiers that take nothing.
+    /// Tiers that are not confirmed for this chain, and store nothing.
     unused: Vec<String>,
 }
 

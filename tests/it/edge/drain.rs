@@ -262,6 +262,6 @@ async fn second_signal_ends_the_program_at_once() {
         assert!(process.is_running());
         process.signal(Signal::TERM);
         assert_eq!(process.exit_code().await, Some(0), "{}", process.said());
-        process.says("told to stop twice").await;
+        process.says("second stop signal").await;
     }
 }

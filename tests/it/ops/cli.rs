@@ -19,7 +19,7 @@ use crate::support::{
 async fn demo_prints_lines_that_work_unchanged() {
     let Some(_) = tools::curl("demo_prints_lines_that_work_unchanged") else { return };
     let mut demo = Program::start(holdfast(&["demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]));
-    demo.says("It goes on until ctrl-c").await;
+    demo.says("Press ctrl-c to stop").await;
 
     let said = demo.said();
     let lines: Vec<_> = said.lines().map(str::trim).filter(|line| line.starts_with("curl ")).collect();
@@ -88,7 +88,7 @@ async fn check_quotes_a_node_that_refuses() {
     let ran = output(holdfast(&["check", "--upstream", &node.url()])).await;
     let report = text(&ran.stdout);
     assert_eq!(ran.status.code(), Some(1));
-    assert!(report.contains("chain id      the node does not say: invalid"), "{report}");
+    assert!(report.contains("chain id      no valid answer: invalid"), "{report}");
     assert!(!report.contains('\u{1b}'), "{report:?}");
 
     // The program does not send a malformed hash on.
@@ -96,7 +96,7 @@ async fn check_quotes_a_node_that_refuses() {
     node.fail(Lie::Field("hash".to_owned(), json!("\","))).on("eth_getBlockByNumber").always();
     let ran = output(holdfast(&["check", "--upstream", &node.url()])).await;
     assert_eq!(ran.status.code(), Some(1));
-    assert!(text(&ran.stdout).contains("head          the node does not say"), "{}", text(&ran.stdout));
+    assert!(text(&ran.stdout).contains("head          no valid answer"), "{}", text(&ran.stdout));
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn check_tests_disk_and_redis() {
     }
     let (code, report) = checked;
     assert_eq!(code, Some(0), "{report}");
-    assert!(report.contains(&format!("directory     {directory}, which will be made")), "{report}");
+    assert!(report.contains(&format!("directory     {directory}, which will be created")), "{report}");
     assert!(report.contains("usable        yes, in "), "{report}");
     assert!(!Path::new(directory).exists(), "nothing is changed");
     assert!(server.raw().await.keys().await.is_empty(), "nothing is changed");
@@ -423,7 +423,7 @@ async fn demo_listens_on_the_addresses_of_the_environment() {
     // The printed lines must work unchanged.
     let proxy = demo.line("proxy").await;
     assert!(proxy.contains("http://127.0.0.1:"), "{proxy}");
-    demo.says("It goes on until ctrl-c").await;
+    demo.says("Press ctrl-c to stop").await;
     assert!(!demo.said().contains("http://0.0.0.0"), "{}", demo.said());
 }
 
@@ -528,13 +528,16 @@ async fn health_names_the_wrong_kind_of_listener() {
     let plain = proxy.app.admin_address().to_string();
     let rpc = proxy.address().to_string();
     for (arguments, said) in [
-        (vec!["--admin", &other], "what listens there does not speak HTTP; name the admin listener"),
-        (vec!["--admin", &other], "the connection was closed without an answer; name the admin listener"),
-        (vec!["--admin", &other, "--tls"], "what listens there does not speak TLS"),
-        (vec!["--admin", &plain, "--tls"], "what listens there does not speak TLS"),
+        (vec!["--admin", &other], "this address does not speak HTTP; use the address of the admin listener"),
+        (
+            vec!["--admin", &other],
+            "the connection was closed without an answer; use the address of the admin",
+        ),
+        (vec!["--admin", &other, "--tls"], "this address does not speak TLS"),
+        (vec!["--admin", &plain, "--tls"], "this address does not speak TLS"),
         (vec!["--admin", &silent], "no answer within 2 s"),
         (vec!["--admin", &rpc], "this is not the admin listener (it answers /live with HTTP status 405"),
-        (vec!["--admin", &rpc, "--ready"], "; name that one, which is 127.0.0.1:8556 unless admin is set"),
+        (vec!["--admin", &rpc, "--ready"], "; use its address, which is 127.0.0.1:8556 unless admin is set"),
     ] {
         let ran = output(holdfast(&[&["health"][..], &arguments].concat())).await;
         assert_eq!(ran.status.code(), Some(1));

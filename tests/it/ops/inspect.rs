@@ -246,7 +246,7 @@ async fn public_admin_listener_requires_a_token() {
     with_token.env("HOLDFAST_ADMIN_TOKEN", "hf_token");
     let ran = output(with_token).await;
     assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
-    assert!(text(&ran.stdout).contains("forgotten: whole block"), "{}", text(&ran.stdout));
+    assert!(text(&ran.stdout).contains("removed: whole block"), "{}", text(&ran.stdout));
     // The variable is not a configuration key: the configuration holds the token's hash.
     let mut check = holdfast(&["check", "--upstream", &node.url()]);
     check.env("HOLDFAST_ADMIN_TOKEN", "hf_token");
@@ -276,18 +276,18 @@ async fn inspect_and_purge_print_short_reports() {
     let (_, said, _) = run(&["inspect", &transaction]).await;
     assert!(said.contains(&format!("at index 2 of block 3  {hash:#x}\n  final\n")), "{said}");
     let (_, said, _) = run(&["inspect", "99"]).await;
-    assert_eq!(said, "nothing is known of 99\n  the head is at 20, which is below it\n");
+    assert_eq!(said, "nothing is known about 99\n  the head is at 20, which is below it\n");
     let (_, said, _) = run(&["inspect", "3", "--json"]).await;
     assert_eq!(serde_json::from_str::<Value>(&said).unwrap(), look_up(&proxy, 3).await);
 
     let (code, said, _) = run(&["purge", &transaction]).await;
     assert_eq!(code, Some(0));
-    assert!(said.starts_with("forgotten: whole block ") && said.contains("1 in all, "), "{said}");
-    assert_eq!(run(&["purge", &transaction]).await.1, "nothing was in memory of it\n");
+    assert!(said.starts_with("removed: whole block ") && said.contains("1 in all, "), "{said}");
+    assert_eq!(run(&["purge", &transaction]).await.1, "nothing was cached in memory\n");
 
     for (arguments, said) in [
         (vec!["inspect", "latest"], "expected the hash of a block or a transaction"),
-        (vec!["purge", "3"], "`holdfast inspect` tells the hash at a number"),
+        (vec!["purge", "3"], "`holdfast inspect` shows the hash at a number"),
     ] {
         let (code, _, error) = run(&arguments).await;
         assert_eq!(code, Some(64), "{arguments:?}");

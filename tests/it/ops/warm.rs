@@ -127,7 +127,7 @@ async fn wrong_is_not_kept(chain_id: u64, first: &str) {
     assert_eq!(client::http(&proxy).get(&proxy.admin_url("/lookup?q=2")).await.json()["blocks"], json!([]));
     let (code, said, _) = run(&proxy, &["--blocks", "2..2"]).await;
     assert_eq!(code, Some(1));
-    assert!(said.contains("could not be kept: 2 (fetched less than a minute ago"), "{said}");
+    assert!(said.contains("not cached: 2 (fetched less than a minute ago"), "{said}");
 }
 
 #[tokio::test]
@@ -136,18 +136,18 @@ async fn command_warms_a_range_and_skips_present_blocks() {
     let proxy = proxy::new().upstream(&node).run().await;
     let (code, said, error) = run(&proxy, &["--blocks", "1..10", "--receipts"]).await;
     assert_eq!(code, Some(0), "{said}{error}");
-    assert!(said.starts_with("blocks: 10 fetched, 0 there already, 0 failed\nreceipts: of 10 blocks fetched, of 0 there already\n"), "{said}");
+    assert!(said.starts_with("blocks: 10 fetched, 0 already cached, 0 failed\nreceipts: of 10 blocks fetched, of 0 already cached\n"), "{said}");
     assert_eq!(fetches(&node), 20);
 
     let (code, said, error) =
         run(&proxy, &["--blocks", "6..latest", "--receipts", "--concurrency", "16"]).await;
     assert_eq!(code, Some(0), "{said}{error}");
     // The newest block was fetched to learn its number.
-    assert!(said.starts_with("blocks: 29 fetched, 6 there already, 0 failed\n"), "{said}");
+    assert!(said.starts_with("blocks: 29 fetched, 6 already cached, 0 failed\n"), "{said}");
     assert_eq!(fetches(&node), 80);
     let asked = fetches(&node);
     let (_, said, _) = run(&proxy, &["--blocks", "0x1..24"]).await;
-    assert!(said.starts_with("blocks: 0 fetched, 24 there already, 0 failed\n"), "{said}");
+    assert!(said.starts_with("blocks: 0 fetched, 24 already cached, 0 failed\n"), "{said}");
     assert_eq!(fetches(&node), asked);
 
     let (code, said, _) = run(&proxy, &["--blocks", "39..45"]).await;
@@ -177,7 +177,7 @@ async fn command_waits_for_limits_and_retries_failures() {
     node.fail(Fault::Status(500)).on("eth_getBlockByNumber").times(2);
     let (code, said, error) = run(&proxy, &["--blocks", "4..6", "--concurrency", "1"]).await;
     assert_eq!(code, Some(0), "{said}{error}");
-    assert!(said.starts_with("blocks: 3 fetched, 0 there already, 0 failed\n"), "{said}");
+    assert!(said.starts_with("blocks: 3 fetched, 0 already cached, 0 failed\n"), "{said}");
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn interrupted_command_prints_how_to_continue() {
     let ran = output(holdfast(&command.split_whitespace().skip(1).collect::<Vec<_>>())).await;
     assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
     let (_, said, _) = run(&proxy, &["--blocks", "1..40"]).await;
-    assert!(said.starts_with("blocks: 0 fetched, 40 there already, 0 failed\n"), "{said}");
+    assert!(said.starts_with("blocks: 0 fetched, 40 already cached, 0 failed\n"), "{said}");
     // Each block once, and the newest, which showed where the chain ends.
     assert_eq!(fetches(&node), 41, "{before} before it went on");
 }

@@ -1,4 +1,4 @@
-//! What is behind memory: is it there, and may it be used?
+//! Checks that the cache tiers can be used.
 
 use std::{fs, io};
 
@@ -15,7 +15,7 @@ use crate::{
     config::Problem,
 };
 
-/// Looks at all of them, whatever is wrong with one.
+/// Checks all tiers, even if one fails.
 pub(super) async fn check(config: &Config) -> Result<(), Failure> {
     let disk = config.disk.as_ref().map_or(Ok(()), check_disk);
     let redis = match &config.redis {
@@ -25,13 +25,13 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
     disk.and(redis)
 }
 
-/// Does not open it: a running instance has it, or is about to.
+/// Checks that the directory can be read. Does not open the cache in it, which a running instance may use.
 fn check_disk(config: &DiskConfig) -> Result<(), Failure> {
     let path = config.path.display();
     match fs::read_dir(&config.path) {
         Ok(_) => line("directory", format!("{path}")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            line("directory", format!("{path}, which will be made"))
+            line("directory", format!("{path}, which will be created"))
         }
         Err(error) => fail("directory", format!("{path} cannot be read: {error}")),
     }

@@ -1,10 +1,10 @@
-//! What came of all blocks together.
+//! Results of all blocks together.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// What came of it so far.
+/// Results so far.
 #[derive(Default)]
 pub(super) struct Done {
     pub(super) blocks: Count,
@@ -12,8 +12,9 @@ pub(super) struct Done {
     pub(super) bytes: u64,
     pub(super) failed: BTreeSet<u64>,
     pub(super) unkept: BTreeSet<u64>,
-    /// The last failure, and the last reason why something was not kept.
+    /// Reason of the last failure.
     pub(super) why_failed: String,
+    /// Reason why the last of the uncached blocks was not cached.
     pub(super) why_unkept: String,
 }
 
@@ -26,7 +27,7 @@ pub(super) struct Count {
 // === impl Done ===
 
 impl Done {
-    /// Takes in what an instance told of a block.
+    /// Adds the reply of an instance for one block.
     pub(super) fn take(&mut self, number: u64, told: &Value) {
         let pieces = [(&told["block"], &mut self.blocks), (&told["receipts"], &mut self.receipts)];
         for (piece, count) in pieces {
