@@ -1,8 +1,8 @@
-//! What a development chain is made from.
+//! Configuration of a development chain.
 
 use alloy_primitives::Address;
 
-/// Everything that decides what a chain looks like.
+/// All parameters that determine a chain.
 ///
 /// Two chains with equal configs that receive equal commands are equal byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,19 +15,19 @@ pub struct Config {
     pub genesis_time: u64,
     /// Block `n` has the timestamp `genesis_time + n * slot_seconds`, on every branch.
     pub slot_seconds: u64,
-    /// How far `safe` trails the head.
+    /// Number of blocks by which `safe` trails the head.
     pub safe_distance: u64,
-    /// How far `finalized` trails the head.
+    /// Number of blocks by which `finalized` trails the head.
     pub finalized_distance: u64,
     /// The gas limit of every block. A block that needs more gets as much as it needs.
     pub gas_limit: u64,
-    /// Whether orphaned blocks can still be had by hash: `true` as with geth, `false` as with anvil.
+    /// Whether the node serves orphaned blocks by hash: `true` as with geth, `false` as with anvil.
     pub keep_orphans: bool,
     /// Whether counts by a number above the head are an error, as with anvil, or `null`, as with geth.
     pub range_errors: bool,
-    /// How many received calls are remembered, the newest ones. Counts stay exact whatever it is.
+    /// Number of received calls to record, the newest ones. The counts of calls include all.
     pub keep_calls: usize,
-    /// Accounts beside the chain's own that hold ether at genesis.
+    /// Accounts besides the chain's own that hold ether at genesis.
     pub funded: Vec<Address>,
 }
 
@@ -36,7 +36,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            // Nobody's: neither mainnet's 1 nor the 1337 and 31337 of other development nodes.
+            // The id of no known chain: neither mainnet's 1 nor the 1337 and 31337 of other development nodes.
             chain_id: 7_331_117,
             seed: 0,
             // 2025-05-07 10:05:11 UTC, the moment Prague went live: the rules this chain follows and later.

@@ -1,8 +1,8 @@
 //! A deterministic Ethereum node in memory, with true data.
 //!
-//! Blocks carry real signatures, hashes, roots and blooms, so whoever verifies them has something to
-//! verify; what is toy is the execution, which has no EVM. The same [`Config`] and the same
-//! sequence of commands give the same chain, byte for byte, on every machine.
+//! Blocks carry real signatures, hashes, roots and blooms, so a verifier can check all of them. Only the
+//! execution is a toy: there is no EVM. The same [`Config`] and the same sequence of commands give the same
+//! chain, byte for byte, on every machine.
 //!
 //! # Floors
 //! Each line imports only from the lines below it.
@@ -17,7 +17,7 @@
 //! config      seed, chain id, genesis, distances
 //! ```
 //!
-//! A test drives the chain through [`DevChain`] and compares what a client was told with the truth:
+//! A test drives the chain through [`DevChain`] and compares the answers to a client with the truth:
 //!
 //! ```text
 //! let node = DevChain::new(Config::default());
@@ -27,8 +27,9 @@
 //! let truth = node.answer("eth_getBlockByNumber", ("latest", true));
 //! ```
 //!
-//! It lives in memory; [`DevNode`] puts it on sockets, one of them for those who subscribe to `newHeads`. It reads no clock and never refuses a transaction for its nonce or its sender's
-//! balance when a test places it in a block.
+//! The chain lives in memory; [`DevNode`] serves it on two sockets, one for HTTP and one for WebSockets with `newHeads`
+//! subscriptions. It reads no clock, and accepts any transaction that a test places in a block, whatever its nonce or
+//! its sender's balance.
 
 mod chain;
 mod config;

@@ -2,7 +2,7 @@
 
 use super::mempool::TxRefusal;
 
-/// An error as the node answers it.
+/// An error answer of the node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message} ({code})")]
 pub struct RpcError {
@@ -15,7 +15,7 @@ pub struct RpcError {
 // === impl RpcError ===
 
 impl RpcError {
-    /// An error with any code.
+    /// Creates an error with any code.
     pub fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
@@ -25,7 +25,7 @@ impl RpcError {
         Self::new(-32700, "parse error")
     }
 
-    /// The JSON is no request.
+    /// The JSON is not a request.
     pub(in crate::devchain) fn invalid_request(message: &str) -> Self {
         Self::new(-32600, message)
     }
@@ -35,12 +35,12 @@ impl RpcError {
         Self::new(-32601, format!("the method {method} does not exist/is not available"))
     }
 
-    /// An argument is missing or is not what it should be.
+    /// An argument is missing or invalid.
     pub(in crate::devchain) fn invalid_params(message: impl Into<String>) -> Self {
         Self::new(-32602, message)
     }
 
-    /// The node cannot do it.
+    /// The node cannot carry out the call.
     pub(in crate::devchain) fn server(message: impl Into<String>) -> Self {
         Self::new(-32000, message)
     }
@@ -51,7 +51,7 @@ impl RpcError {
         Self::invalid_params(message)
     }
 
-    /// The block is below what the node still has (EIP-4444).
+    /// The node has pruned the block (EIP-4444).
     pub(in crate::devchain) fn pruned() -> Self {
         Self::new(4444, "pruned history unavailable")
     }

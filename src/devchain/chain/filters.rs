@@ -4,21 +4,21 @@ use std::collections::HashMap;
 
 use alloy_primitives::{B256, TxHash};
 
-/// The filters of a node, by the number in their ids: counted, so that those of two nodes collide.
+/// The filters of a node, by the number in their ids. Ids count up from 1, so that those of two nodes collide in tests.
 #[derive(Debug, Default)]
 pub(in crate::devchain) struct Filters {
     pub(in crate::devchain) installed: HashMap<u64, Filter>,
     given: u64,
 }
 
-/// A filter, with what its client has polled so far.
+/// A filter, with the state of its last poll.
 #[derive(Debug)]
 pub(in crate::devchain) enum Filter {
     /// New blocks after this one.
     Blocks(B256),
-    /// Transactions that were not waiting at the last poll.
+    /// New transactions, besides those that were pending at the last poll.
     Pending(Vec<TxHash>),
-    /// There is no EVM worth the name: none ever matches.
+    /// Logs. Never matches any, because there is no EVM.
     Logs,
 }
 

@@ -1,16 +1,16 @@
-//! Transactions that wait for a block.
+//! Transactions that are pending.
 
 use crate::devchain::content::{transactions::Tx, world::World};
 use alloy_consensus::Transaction as _;
 use alloy_primitives::{Address, TxHash};
 
-/// The pending transactions, first come first.
+/// The pending transactions, in the order of their arrival.
 #[derive(Debug, Default)]
 pub(in crate::devchain) struct Mempool {
     waiting: Vec<Tx>,
 }
 
-/// Why a transaction was not taken in, in geth's words.
+/// Reason why the mempool refuses a transaction, in geth's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::devchain) enum TxRefusal {
     #[error("already known")]
@@ -25,7 +25,7 @@ pub(in crate::devchain) enum TxRefusal {
     InvalidSender,
 }
 
-/// How much more, in percent, a transaction must offer to replace another of the same nonce.
+/// Percentage by which a transaction must raise the fee to replace another of the same nonce.
 const PRICE_BUMP: u128 = 10;
 
 // === impl Mempool ===
@@ -39,13 +39,13 @@ impl Mempool {
         self.waiting.iter().find(|tx| *tx.tx_hash() == hash)
     }
 
-    /// The nonce that a wallet should use next, by the state and by what waits here.
+    /// Returns the next nonce of `address`, after the state and the pending transactions.
     pub(in crate::devchain) fn next_nonce(&self, world: &World, address: Address) -> u64 {
         let waiting = self.waiting.iter().filter(|tx| tx.signer() == address);
         waiting.map(|tx| tx.nonce().saturating_add(1)).fold(world.nonce(address), u64::max)
     }
 
-    /// Takes in a transaction sent by a client, as a node would with the state `world`.
+    /// Adds a transaction from a client, as a node would with the state `world`.
     pub(in crate::devchain) fn submit(&mut self, world: &World, tx: Tx) -> Result<(), TxRefusal> {
         if self.get(*tx.tx_hash()).is_some() {
             return Err(TxRefusal::AlreadyKnown);
@@ -73,7 +73,7 @@ impl Mempool {
         self.waiting = transactions;
     }
 
-    /// Forgets what has found its block.
+    /// Removes the transactions that are included in a block.
     pub(in crate::devchain) fn drop_included(&mut self, included: impl Fn(TxHash) -> bool) {
         self.waiting.retain(|tx| !included(*tx.tx_hash()));
     }

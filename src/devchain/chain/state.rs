@@ -1,4 +1,4 @@
-//! The node's whole memory, and the few ways in which it changes.
+//! The whole state of the node, and the operations that change it.
 
 use super::{
     filters::Filters,
@@ -18,7 +18,7 @@ use alloy_consensus::{Transaction as _, TxEnvelope, transaction::SignerRecoverab
 use alloy_primitives::{B256, Bytes, TxHash};
 use std::{collections::HashMap, sync::Arc};
 
-/// What stands behind the handle's lock.
+/// The state behind the lock of the handle.
 #[derive(Debug)]
 pub(in crate::devchain) struct State {
     pub(in crate::devchain) rules: ChainRules,
@@ -26,12 +26,12 @@ pub(in crate::devchain) struct State {
     pub(in crate::devchain) pool: Mempool,
     /// The part of the tree that clients see.
     pub(in crate::devchain) visibility: Visibility,
-    /// What clients poll.
+    /// Filters that clients poll.
     pub(in crate::devchain) filters: Filters,
-    /// Every transaction ever met, so that none is recovered twice.
+    /// Every transaction seen so far, so that each sender is recovered only once.
     known: HashMap<TxHash, Tx>,
     forge: Forge,
-    /// How many blocks were built; marks each of them, so that no two are the same.
+    /// Number of blocks built. Each block carries it as a mark, so that no two are equal.
     built: u64,
 }
 
@@ -54,19 +54,19 @@ impl State {
         }
     }
 
-    /// The highest block that clients see.
+    /// Returns the highest block that clients see.
     pub(in crate::devchain) fn visible_head(&self) -> &Arc<Block> {
         let head = self.tree.head();
         let number = head.number().saturating_sub(self.visibility.lag);
         self.tree.at(number).unwrap_or(head)
     }
 
-    /// A transaction by hash, wherever it was met.
+    /// Returns any transaction seen so far.
     pub(in crate::devchain) fn transaction(&self, hash: TxHash) -> Option<&Tx> {
         self.known.get(&hash)
     }
 
-    /// Makes a transaction known, with its sender. Blobs are dropped: a block holds none.
+    /// Recovers the sender of a transaction and remembers it. Drops blobs, which no block contains.
     pub(in crate::devchain) fn admit(&mut self, envelope: TxEnvelope) -> Result<Tx, TxRefusal> {
         if let Some(known) = self.known.get(envelope.tx_hash()) {
             return Ok(Arc::clone(known));
@@ -79,7 +79,7 @@ impl State {
         Ok(self.remember(Arc::new(tx)))
     }
 
-    /// Takes a client's transaction into the mempool.
+    /// Adds a client's transaction to the mempool.
     pub(in crate::devchain) fn submit(&mut self, envelope: TxEnvelope) -> Result<TxHash, TxRefusal> {
         let want = self.rules.config.chain_id;
         if let Some(have) = envelope.chain_id().filter(|have| *have != want) {
@@ -132,7 +132,7 @@ impl State {
         found
     }
 
-    /// The block that would follow if the visible head were built upon now. Nobody ever mines it.
+    /// Builds the pending block on the visible head. It never enters the tree.
     pub(in crate::devchain) fn pending(&self) -> Block {
         let mark = Bytes::from_static(b"devchain/pending");
         self.rules.child(self.visible_head(), self.pool.transactions().to_vec(), mark)

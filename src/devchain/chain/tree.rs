@@ -1,4 +1,4 @@
-//! All blocks ever built, and which of them are canonical.
+//! All blocks ever built, and the canonical branch.
 
 use crate::devchain::content::block::Block;
 use alloy_primitives::{B256, TxHash};
@@ -48,12 +48,12 @@ impl Tree {
         self.canonical.last().expect("the genesis is always canonical")
     }
 
-    /// Any block, canonical or not.
+    /// Returns a block, canonical or not.
     pub(in crate::devchain) fn get(&self, hash: B256) -> Option<&Arc<Block>> {
         self.blocks.get(&hash)
     }
 
-    /// The canonical block of a number.
+    /// Returns the canonical block of a number.
     pub(in crate::devchain) fn at(&self, number: u64) -> Option<&Arc<Block>> {
         self.canonical.get(usize::try_from(number).ok()?)
     }
@@ -62,7 +62,7 @@ impl Tree {
         self.at(block.number()).is_some_and(|canonical| canonical.hash() == block.hash())
     }
 
-    /// The canonical block that holds a transaction, and its index there. Of a repeated transaction, the newest.
+    /// Returns the canonical block that holds a transaction, and its index there. Of a repeated transaction, the newest.
     pub(in crate::devchain) fn find(&self, tx: TxHash) -> Option<(&Arc<Block>, usize)> {
         self.find_up_to(tx, u64::MAX)
     }
@@ -92,7 +92,7 @@ impl Tree {
         true
     }
 
-    /// The blocks that are not canonical, in an order that depends on nothing but them.
+    /// Returns the orphaned blocks, ordered by number and hash.
     pub(in crate::devchain) fn orphans(&self) -> Vec<&Arc<Block>> {
         let mut orphans: Vec<_> = self.blocks.values().filter(|block| !self.is_canonical(block)).collect();
         orphans.sort_unstable_by_key(|block| (block.number(), block.hash()));

@@ -22,12 +22,12 @@ impl<'a> ClientView<'a> {
         Self { state }
     }
 
-    /// The highest block in sight.
+    /// Returns the highest visible block.
     pub(in crate::devchain) fn head(&self) -> &'a Arc<Block> {
         self.state.visible_head()
     }
 
-    /// The block that a client means, if it is there.
+    /// Returns the block that `id` names, if it is visible.
     pub(in crate::devchain) fn block(&self, id: BlockId) -> Result<Option<Arc<Block>>, RpcError> {
         match id {
             BlockId::Hash { hash, canonical_only } => self.by_hash(hash, canonical_only),
@@ -45,13 +45,13 @@ impl<'a> ClientView<'a> {
         }
     }
 
-    /// The canonical block in sight that holds a transaction, and its index there.
+    /// Returns the visible canonical block that holds a transaction, and its index there.
     pub(in crate::devchain) fn find(&self, tx: TxHash) -> Option<(&'a Arc<Block>, usize)> {
         let (block, index) = self.state.tree.find_up_to(tx, self.head().number())?;
         self.pruned(block).is_none().then_some((block, index))
     }
 
-    /// The number that `finalized` stands for, where it stands for one.
+    /// Returns the number of the block that a tag stands for, if it stands for one.
     pub(in crate::devchain) fn final_number(&self, finality: TagTarget, distance: u64) -> Option<u64> {
         let head = self.head().number();
         match finality {
@@ -99,7 +99,7 @@ impl<'a> ClientView<'a> {
         }
     }
 
-    /// How a block is pruned, if it is. The genesis never is.
+    /// Returns how a block is pruned, if it is. The genesis never is.
     fn pruned(&self, block: &Block) -> Option<Pruned> {
         let (floor, how) = self.state.visibility.pruned?;
         (0 < block.number() && block.number() < floor).then_some(how)

@@ -2,7 +2,7 @@
 
 use alloy_primitives::B256;
 
-/// What the tag `safe` or `finalized` stands for.
+/// The block that the tag `safe` or `finalized` stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TagTarget {
     /// The block at the config's distance from the head, or the genesis while the chain is shorter.
@@ -21,12 +21,12 @@ pub enum TagTarget {
 pub enum Pruned {
     /// With `null`.
     Null,
-    /// With the error 4444 of EIP-4444; transactions and receipts asked by hash are `null` all the same,
-    /// because the node cannot know that they existed.
+    /// With the error 4444 of EIP-4444. Transactions and receipts by hash are still `null`, because the node cannot
+    /// know that they existed.
     Error4444,
 }
 
-/// What a client can name a block by.
+/// The ways in which a client can name a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::devchain) enum BlockId {
     Hash { hash: B256, canonical_only: bool },

@@ -1,4 +1,4 @@
-//! A block: its header, its transactions, what came of them and the state it leaves.
+//! A block: its header, its transactions, their outcomes and the state after it.
 
 use super::{
     accounts::{Account, Cast},
@@ -25,7 +25,7 @@ use alloy_primitives::{B256, Bytes, Sealable, Sealed, U256, bytes};
 use alloy_rpc_types_eth::{BlockTransactions, Log, Transaction, TransactionReceipt};
 use std::sync::Arc;
 
-/// A block with everything that can be asked about it.
+/// A block with all data that the node serves about it.
 #[derive(Debug)]
 pub(in crate::devchain) struct Block {
     pub(in crate::devchain) header: Sealed<Header>,
@@ -37,17 +37,17 @@ pub(in crate::devchain) struct Block {
     pub(in crate::devchain) rendered: Rendered,
 }
 
-/// Where a block without transactions has room for them.
+/// The empty list in the JSON of a block, which rendering fills.
 const NO_TRANSACTIONS: &str = r#""transactions":[]"#;
 
-/// What all blocks of a chain are built by.
+/// The rules by which all blocks of a chain are built.
 #[derive(Clone, Debug)]
 pub(in crate::devchain) struct ChainRules {
     pub(in crate::devchain) config: Config,
     pub(in crate::devchain) cast: Arc<Cast>,
 }
 
-/// Every block pays out two withdrawals, so their indexes follow from the block's number.
+/// Withdrawals per block. The constant count makes their indexes follow from the block's number.
 const WITHDRAWALS: u64 = 2;
 
 /// Code of the contracts: `STOP`.
@@ -62,9 +62,9 @@ const FIRST_EXCESS_BLOB_GAS: u64 = 30_000_000;
 // === impl ChainRules ===
 
 impl ChainRules {
-    /// A block without a known parent, as a chain's genesis is.
+    /// Builds a block without a known parent, such as the genesis with number 0.
     ///
-    /// Its number is 0 there. A lie needs blocks of a chain that nobody has, at any height.
+    /// Other numbers serve lies, which need blocks of a foreign chain at any height.
     pub(in crate::devchain) fn root(&self, number: u64) -> Block {
         let mut world = World::default();
         let ether = U256::from(10).pow(U256::from(18));
@@ -87,7 +87,7 @@ impl ChainRules {
         self.seal(header, world, Vec::new(), Withdrawals::default())
     }
 
-    /// A block on `parent`. Two blocks with different `marks` have different hashes, whatever they hold.
+    /// Builds a block on `parent`. Two blocks with different `mark`s have different hashes, even with equal content.
     pub(in crate::devchain) fn child(&self, parent: &Block, transactions: Vec<Tx>, mark: Bytes) -> Block {
         let number = parent.header.number + 1;
         let prices = parent.next_prices();
@@ -106,7 +106,7 @@ impl ChainRules {
         self.seal(header, world, transactions, Withdrawals::new(withdrawals))
     }
 
-    /// The fields that follow from the number alone.
+    /// Returns the fields that follow from the number alone.
     fn header(&self, number: u64) -> Header {
         let Config { seed, genesis_time, slot_seconds, gas_limit, .. } = self.config;
         Header {
@@ -172,17 +172,17 @@ impl Block {
         self.header.number
     }
 
-    /// The base fee of this block.
+    /// Returns the base fee of this block.
     pub(in crate::devchain) fn base_fee(&self) -> u64 {
         self.header.base_fee_per_gas.unwrap_or_default()
     }
 
-    /// What a blob gas costs in this block.
+    /// Returns the blob base fee of this block.
     pub(in crate::devchain) fn blob_fee(&self) -> u128 {
         self.header.blob_fee(BLOBS).unwrap_or_default()
     }
 
-    /// What a block on this one charges.
+    /// Returns the prices of the next block.
     pub(in crate::devchain) fn next_prices(&self) -> Prices {
         Prices {
             gas: self.header.next_block_base_fee(BaseFeeParams::ethereum()).unwrap_or_default(),
@@ -204,7 +204,7 @@ impl Block {
         self.rendered.hashes.get_or_init(render).clone()
     }
 
-    /// The block's own members without its content, as a subscription announces it.
+    /// The header alone, as a subscription announces it.
     pub(in crate::devchain) fn header_json(&self) -> String {
         json(&alloy_rpc_types_eth::Header::from_consensus(self.header.clone(), None, None))
     }
@@ -243,7 +243,7 @@ impl Block {
         })
     }
 
-    /// The block's own members around a list of transactions.
+    /// Renders the members of the block around a list of transactions.
     fn around(&self, transactions: impl Iterator<Item = String>) -> List {
         let body = BlockBody {
             transactions: self.transactions.iter().map(|tx| tx.inner().clone()).collect(),

@@ -8,14 +8,14 @@ use alloy_consensus::{SignableTransaction, Signed, TxEip1559, TxEip2930, TxEip48
 use alloy_eips::{eip2930::AccessList, eip7702::SignedAuthorization};
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256};
 
-/// What the next block will charge: generated transactions offer enough.
+/// Prices of the next block. Generated transactions offer enough for them.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::devchain) struct Prices {
     pub(in crate::devchain) gas: u64,
     pub(in crate::devchain) blob_gas: u128,
 }
 
-/// What a transaction does and offers, before it has a type.
+/// The content and fees of a transaction, before it has a type.
 #[derive(Debug)]
 pub(in crate::devchain) struct Draft {
     nonce: u64,
@@ -27,7 +27,7 @@ pub(in crate::devchain) struct Draft {
     gas_price: u128,
 }
 
-/// Enough for all that the toy execution can charge a generated transaction.
+/// Gas limit of generated transactions, more than the toy execution can use.
 const GAS_LIMIT: u64 = 250_000;
 
 const GWEI: u64 = 1_000_000_000;
@@ -35,12 +35,12 @@ const GWEI: u64 = 1_000_000_000;
 // === impl Draft ===
 
 impl Draft {
-    /// Decides everything by `dice`, with an offer that suits `prices`.
+    /// Chooses all fields by `dice`, with fees that suit `prices`.
     pub(in crate::devchain) fn throw(dice: &mut Dice, cast: &Cast, prices: Prices, nonce: u64) -> Self {
         let to_contract = !dice.one_in(4);
         let base = u128::from(prices.gas);
         let tip = u128::from(GWEI / 10 + dice.below(2 * GWEI));
-        // Some caps cut into the tip: then the effective price is the cap and not base fee plus tip.
+        // Some caps cut into the tip, so that the effective price is the cap and not base fee plus tip.
         let fee_cap = if dice.one_in(4) { (base + tip / 2).max(tip) } else { 2 * base + tip };
         Self {
             nonce,

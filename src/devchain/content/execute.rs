@@ -1,8 +1,8 @@
-//! The toy execution: what a transaction does to the state, what it costs and what it logs.
+//! The toy execution: effects of a transaction on the state, its gas and its logs.
 //!
 //! There is no EVM. A call to an account with code, or a creation, fails one time in eight and otherwise
-//! emits some logs; which, is decided by the transaction's hash. Everything around it follows the real
-//! rules: intrinsic gas, prices, tips, the created address, authorizations.
+//! emits some logs; the transaction's hash decides. Everything around it follows the real rules: intrinsic
+//! gas, prices, tips, the created address, authorizations.
 
 use super::{dice::Dice, transactions::Tx, world::World};
 use alloy_consensus::{
@@ -11,7 +11,7 @@ use alloy_consensus::{
 use alloy_eips::eip7702::SignedAuthorization;
 use alloy_primitives::{Address, B256, Bytes, Log, LogData, U256};
 
-/// What a transaction can know of its block.
+/// The fields of a block that execution reads.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::devchain) struct Env {
     pub(in crate::devchain) chain_id: u64,
@@ -21,7 +21,7 @@ pub(in crate::devchain) struct Env {
     pub(in crate::devchain) beneficiary: Address,
 }
 
-/// What came of a transaction: the receipt as consensus has it, and what the RPC adds to it.
+/// Outcome of a transaction: the consensus receipt, and the fields that the RPC adds to it.
 #[derive(Clone, Debug)]
 pub(in crate::devchain) struct TxOutcome {
     pub(in crate::devchain) receipt: ReceiptEnvelope,
@@ -35,7 +35,7 @@ const DELEGATION: [u8; 3] = [0xef, 0x01, 0x00];
 
 /// Executes `tx` after transactions that used `gas_before` in the same block.
 ///
-/// Never refuses: a nonce already used, an empty purse or a price below the base fee change nothing.
+/// Never refuses a transaction, not even for a used nonce, an empty account or a price below the base fee.
 pub(in crate::devchain) fn execute(world: &mut World, env: &Env, tx: &Tx, gas_before: u64) -> TxOutcome {
     let sender = tx.signer();
     let created = tx.is_create().then(|| sender.create(tx.nonce()));
@@ -57,7 +57,7 @@ pub(in crate::devchain) fn execute(world: &mut World, env: &Env, tx: &Tx, gas_be
     let tip = gas_price.saturating_sub(u128::from(env.base_fee));
     world.credit(env.beneficiary, U256::from(gas_used).saturating_mul(U256::from(tip)));
 
-    // As in EIP-7702, delegations stay even where the transaction itself fails.
+    // As in EIP-7702, delegations stay even if the transaction itself fails.
     for authorization in tx.authorization_list().unwrap_or_default() {
         delegate(world, env, authorization);
     }
@@ -72,8 +72,8 @@ pub(in crate::devchain) fn execute(world: &mut World, env: &Env, tx: &Tx, gas_be
     TxOutcome { receipt, gas_used, gas_price, created }
 }
 
-/// Up to four logs of up to four topics. The number of the block is in the data, so a transaction that
-/// moves to another height leaves other logs there.
+/// Generates up to four logs of up to four topics. The data contains the number of the block, so a transaction
+/// that moves to another height emits other logs there.
 fn throw_logs(dice: &mut Dice, emitter: Address, number: u64) -> Vec<Log> {
     (0..dice.below(5))
         .map(|_| {
@@ -100,12 +100,12 @@ fn intrinsic_gas(tx: &Tx) -> u64 {
 fn execution_gas(runs_code: bool, logs: &[Log]) -> u64 {
     let logging: u64 =
         logs.iter().map(|log| 375 * (1 + log.topics().len() as u64) + 8 * log.data.data.len() as u64).sum();
-    // The cold access every call pays, and some work.
+    // The cold access that every call pays, and some work.
     logging + if runs_code { 2_600 + 4_400 } else { 0 }
 }
 
-/// Points the authority's account at a contract. An authorization that is not for this chain or has no
-/// valid signature is passed over, as the rules want it.
+/// Delegates the authority's account to a contract. Skips an authorization for another chain or with an invalid
+/// signature, as EIP-7702 requires.
 fn delegate(world: &mut World, env: &Env, authorization: &SignedAuthorization) {
     let for_us = authorization.chain_id.is_zero() || authorization.chain_id == U256::from(env.chain_id);
     let Ok(signature) = authorization.signature() else {

@@ -1,4 +1,4 @@
-//! JSON texts of a block: rendered for the first call that needs them, and cached.
+//! JSON texts of a block, rendered at first use and cached.
 
 use super::transactions::Tx;
 use alloy_consensus::transaction::TransactionInfo;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use std::{ops::Range, sync::OnceLock};
 
-/// What has been rendered of a block so far.
+/// The JSON texts of a block that have been rendered so far.
 #[derive(Debug, Default)]
 pub(in crate::devchain) struct Rendered {
     pub(super) full: OnceLock<List>,
@@ -15,7 +15,7 @@ pub(in crate::devchain) struct Rendered {
     pub(super) receipts: OnceLock<List>,
 }
 
-/// A JSON text with a list in it, and where each item of the list lies.
+/// A JSON text that contains a list, and the range of each item of the list.
 #[derive(Debug)]
 pub(super) struct List {
     pub(super) text: Bytes,
@@ -44,12 +44,12 @@ impl List {
     }
 }
 
-/// A transaction that is in no block.
+/// Renders a transaction that is in no block.
 pub(in crate::devchain) fn pending_json(tx: &Tx) -> Bytes {
     json(&Transaction::from_transaction(tx.as_ref().clone(), TransactionInfo::default())).into()
 }
 
-/// A value as JSON text.
+/// Renders a value as JSON text.
 pub(in crate::devchain) fn json<T: Serialize + ?Sized>(value: &T) -> String {
     serde_json::to_string(value).expect("values of the chain have string keys and no failing serializers")
 }

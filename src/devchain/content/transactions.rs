@@ -20,7 +20,7 @@ use std::{collections::HashMap, sync::Arc};
 /// A signed transaction and its sender, shared between the branches that include it.
 pub(in crate::devchain) type Tx = Arc<Recovered<TxEnvelope>>;
 
-/// The kinds of transactions that are generated, in turn.
+/// The kinds of generated transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransactionKind {
     /// Type 0 with a chain id in its signature (EIP-155).
@@ -39,14 +39,14 @@ pub enum TransactionKind {
     Create,
 }
 
-/// Hands out nonces: those of a state, then upwards.
+/// Hands out nonces, starting with those of a state.
 #[derive(Debug)]
 pub(in crate::devchain) struct Nonces<'a> {
     world: &'a World,
     next: HashMap<Address, u64>,
 }
 
-/// Makes transactions, each different from all before.
+/// Generates transactions, each different from all before.
 #[derive(Clone, Debug)]
 pub(in crate::devchain) struct Forge {
     chain_id: u64,
@@ -55,24 +55,23 @@ pub(in crate::devchain) struct Forge {
     made: u64,
 }
 
-/// The blob rules in force: Osaka's, the first under which blob gas has a floor (EIP-7918).
+/// The blob parameters of Osaka, the first fork with a floor for the price of blob gas (EIP-7918).
 pub(in crate::devchain) const BLOBS: BlobParams = BlobParams::osaka();
 
-/// How many blobs a generated transaction carries at most.
+/// Most blobs of a generated transaction.
 const MAX_BLOBS: u64 = 3;
 
-/// Above this price no blob transactions are generated; somebody has to stop bidding, or the price would
-/// grow without end.
+/// Price above which no blob transactions are generated. Without a ceiling, the price would grow for ever.
 const BLOB_PRICE_CEILING: u128 = 1_000_000_000;
 
 /// `CALLER SELFDESTRUCT`. A contract created and destroyed in one transaction leaves no account
-/// (EIP-6780), which keeps the toy state small however many are created.
+/// (EIP-6780), which keeps the toy state small.
 const INIT_CODE: Bytes = bytes!("33ff");
 
 // === impl TransactionKind ===
 
 impl TransactionKind {
-    /// Every kind, in the order in which they are generated.
+    /// Every kind, in the order of generation.
     pub const ALL: [Self; 7] = [
         Self::Legacy,
         Self::DynamicFee,
@@ -87,7 +86,7 @@ impl TransactionKind {
 // === impl Nonces ===
 
 impl<'a> Nonces<'a> {
-    /// Nonces that follow `world` and the transactions `before`.
+    /// Returns the nonces that follow `world` and the transactions `before`.
     pub(in crate::devchain) fn after<'t>(world: &'a World, before: impl IntoIterator<Item = &'t Tx>) -> Self {
         let mut nonces = Self { world, next: HashMap::new() };
         for tx in before {
@@ -198,7 +197,7 @@ impl Forge {
     }
 }
 
-/// Hashes of blobs that nobody has: only their version byte can be checked without the blobs.
+/// Returns random versioned hashes. Only their version byte can be checked without blobs.
 fn blob_hashes(dice: &mut Dice) -> Vec<B256> {
     (0..=dice.below(MAX_BLOBS))
         .map(|_| {

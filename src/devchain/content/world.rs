@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 /// The toy state. Its root is the true root of a state trie of these accounts.
 ///
-/// Keyed by hashed address, the order of the trie, so the root takes one walk. It stays small, since
-/// generated transactions touch a fixed cast; each block keeps its own copy.
+/// Keyed by hashed address, the order of the trie, so that one walk computes the root. It stays small, because
+/// generated transactions use a fixed set of accounts; each block has its own copy.
 #[derive(Clone, Debug, Default)]
 pub(in crate::devchain) struct World {
     accounts: BTreeMap<B256, Entry>,
@@ -40,7 +40,7 @@ impl World {
         self.entry(address).is_some_and(|entry| !entry.code.is_empty())
     }
 
-    /// Adds to a balance. Nothing added leaves no empty account behind (EIP-161).
+    /// Adds to a balance. An amount of zero creates no empty account (EIP-161).
     pub(in crate::devchain) fn credit(&mut self, address: Address, amount: U256) {
         if !amount.is_zero() {
             let entry = self.entry_mut(address);
@@ -48,14 +48,14 @@ impl World {
         }
     }
 
-    /// Takes from a balance as much as there is: a transaction is never refused for its price.
+    /// Subtracts from a balance, down to zero: no transaction is refused for its price.
     pub(in crate::devchain) fn debit(&mut self, address: Address, amount: U256) {
         let entry = self.entry_mut(address);
         entry.balance = entry.balance.saturating_sub(amount);
     }
 
-    /// Notes that `address` has used `nonce`. A transaction moved to another branch may use an old nonce
-    /// or skip some; the account's own never goes down.
+    /// Records that `address` has used `nonce`. A transaction moved to another branch may use an old nonce
+    /// or skip some; the nonce of the account never decreases.
     pub(in crate::devchain) fn use_nonce(&mut self, address: Address, nonce: u64) {
         let entry = self.entry_mut(address);
         entry.nonce = entry.nonce.max(nonce.saturating_add(1));
@@ -67,7 +67,7 @@ impl World {
         entry.code = code;
     }
 
-    /// The state root.
+    /// Computes the state root.
     pub(in crate::devchain) fn root(&self) -> B256 {
         state_root(self.accounts.iter().map(|(hashed, entry)| {
             (*hashed, TrieAccount::new(entry.nonce, entry.balance, EMPTY_ROOT_HASH, entry.code_hash))

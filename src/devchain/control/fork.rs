@@ -1,4 +1,4 @@
-//! Branches beside the canonical chain, and changing over to them.
+//! Branches beside the canonical chain, and switching to them.
 
 use super::handle::{BlockRef, DevChain, admit};
 use crate::devchain::{
@@ -9,14 +9,14 @@ use alloy_consensus::TxEnvelope;
 use alloy_primitives::B256;
 use std::sync::Arc;
 
-/// Two primitives, [`DevChain::build_on`] and [`DevChain::set_head`], and what is often made of them.
+/// Two primitives, [`DevChain::build_on`] and [`DevChain::set_head`], and common combinations of them.
 impl DevChain {
     /// Builds a block with exactly these transactions on `parent`, and leaves the canonical chain as it is.
     ///
-    /// No two built blocks have the same hash, whatever they hold. Any transaction may be put anywhere.
+    /// No two built blocks have the same hash, even with equal content. Any transaction may be in any block.
     ///
     /// # Panics
-    /// If `parent` is no block of this chain, or the signature of a transaction recovers to no address.
+    /// If `parent` is not a block of this chain, or the signature of a transaction recovers to no address.
     pub fn build_on(&self, parent: B256, txs: Vec<TxEnvelope>) -> B256 {
         let mut state = self.shared.state.lock();
         let parent = state.tree.get(parent).cloned().expect("the parent is a block of this chain");
@@ -24,34 +24,34 @@ impl DevChain {
         state.build(&parent, txs).hash()
     }
 
-    /// Makes the branch that ends with `hash` canonical; with an ancestor of the head, rolls back to it.
+    /// Makes the branch that ends with `hash` canonical. If `hash` is an ancestor of the head, rolls back to it.
     ///
     /// # Panics
-    /// If `hash` is no block of this chain.
+    /// If `hash` is not a block of this chain.
     pub fn set_head(&self, hash: B256) -> BlockRef {
         let mut state = self.shared.state.lock();
         let found = state.set_head(hash);
-        assert!(found, "{hash} is a block of this chain");
+        assert!(found, "{hash} is not a block of this chain");
         self.announce(&state)
     }
 
-    /// Takes over the branch of `other` that ends with `hash`, as a replica does that has caught up so far.
+    /// Adopts the branch of `other` that ends with `hash`, like a replica that has caught up to there.
     ///
-    /// Both chains must have the same genesis. Blocks are shared, and the mempool stays as it is. A replica of a chain has
-    /// only the blocks of branches that it took over; it must not build any itself, since `other` could build the same.
+    /// Both chains must have the same genesis. They share the blocks, and the mempool does not change. A replica has only
+    /// the blocks of branches that it adopted; it must not build any itself, since `other` could build the same ones.
     ///
     /// # Panics
-    /// If `hash` is no block of `other`, or the two chains have no block in common.
+    /// If `hash` is not a block of `other`, or the two chains have no block in common.
     pub fn adopt(&self, other: &Self, hash: B256) -> BlockRef {
         let branch = other.branch_from(hash, |hash| self.shared.state.lock().tree.get(hash).is_some());
         let mut state = self.shared.state.lock();
         branch.into_iter().for_each(|block| state.tree.share(block));
         let found = state.set_head(hash);
-        assert!(found, "{hash} is a block of the other chain");
+        assert!(found, "{hash} is not a block of the other chain");
         self.announce(&state)
     }
 
-    /// The blocks from `hash` down to the first that is `known`, without that.
+    /// Returns the blocks from `hash` down to the first `known` one, without that one.
     fn branch_from(&self, hash: B256, known: impl Fn(B256) -> bool) -> Vec<Arc<Block>> {
         let (mut branch, mut next) = (Vec::new(), hash);
         while !known(next) {
@@ -66,8 +66,8 @@ impl DevChain {
     /// Replaces the last `depth` blocks by `length` new ones that hold the same transactions in the same
     /// order.
     ///
-    /// The first new block takes those of the first old block, and so on; the last takes all that is left.
-    /// With a length of 0 it is a rollback. The genesis cannot be replaced: a greater depth means all above it.
+    /// The first new block takes the transactions of the first old block, and so on; the last takes all that are
+    /// left. A length of 0 is a rollback. The genesis stays: a greater depth replaces all blocks above it.
     pub fn reorg(&self, depth: u64, length: usize) -> BlockRef {
         let mut state = self.shared.state.lock();
         let replaced = replaced(&state, depth);
@@ -80,8 +80,8 @@ impl DevChain {
         self.replace(&mut state, replaced.len(), contents)
     }
 
-    /// Replaces the last `depth` blocks by new ones with exactly these transactions, so that some can be
-    /// dropped, or moved lower or higher.
+    /// Replaces the last `depth` blocks by new ones with exactly these transactions, which can drop transactions,
+    /// or move them lower or higher.
     ///
     /// # Panics
     /// If the signature of a transaction recovers to no address.
@@ -92,7 +92,7 @@ impl DevChain {
         self.replace(&mut state, depth, contents)
     }
 
-    /// Takes the last `depth` blocks off, down to the genesis at most.
+    /// Removes the last `depth` blocks, down to the genesis at most.
     pub fn rollback(&self, depth: u64) -> BlockRef {
         self.reorg(depth, 0)
     }
@@ -108,7 +108,7 @@ impl DevChain {
     }
 }
 
-/// The last `depth` blocks above the genesis, lowest first.
+/// Returns the last `depth` blocks above the genesis, lowest first.
 fn replaced(state: &State, depth: u64) -> Vec<Arc<Block>> {
     let head = state.tree.head().number();
     (head.saturating_sub(depth)..head).filter_map(|below| state.tree.at(below + 1).cloned()).collect()

@@ -1,4 +1,4 @@
-//! The handle by which tests and tools drive the chain.
+//! The handle with which tests and tools drive the chain.
 
 use super::record::CallLog;
 use crate::devchain::{
@@ -24,16 +24,15 @@ use tokio::sync::watch;
 /// A block's hash and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockRef {
-    /// Its hash.
+    /// Hash of the block.
     pub hash: B256,
-    /// Its number.
+    /// Number of the block.
     pub number: u64,
 }
 
 /// A development chain. Clones are handles to the same chain.
 ///
-/// Commands take effect at once and in the order in which they are given; only [`DevChain::serve`] waits,
-/// where a fault tells it to.
+/// Commands take effect at once, in order. Only [`DevChain::serve`] waits, if a fault tells it to.
 #[derive(Clone)]
 pub struct DevChain {
     pub(in crate::devchain) shared: Arc<Shared>,
@@ -56,16 +55,16 @@ impl From<&Block> for BlockRef {
 
 // === impl DevChain ===
 
-/// The head only: a whole chain would bury the assertion that prints it.
+/// Prints only the head: a whole chain would bury the assertion that prints it.
 impl fmt::Debug for DevChain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DevChain").field("head", &*self.shared.head.borrow()).finish_non_exhaustive()
     }
 }
 
-/// Making and mining.
+/// Creation and mining.
 impl DevChain {
-    /// A chain with nothing but a genesis.
+    /// Creates a chain that has only a genesis.
     pub fn new(config: Config) -> Self {
         let record = Mutex::new(CallLog::new(config.keep_calls));
         let state = State::new(config);
@@ -74,15 +73,15 @@ impl DevChain {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Starts over with another genesis. Mempool, lag, finality and pruning are as in a new chain; faults
-    /// and the record of calls stay.
+    /// Starts over with another genesis. Resets mempool, lag, finality and pruning; keeps faults and the record of
+    /// calls.
     pub fn restart(&self, config: Config) {
         let mut state = self.shared.state.lock();
         *state = State::new(config);
         self.announce(&state);
     }
 
-    /// Mines a block of what is in the mempool and then `txs` generated transactions, of all kinds in turn.
+    /// Mines a block with the transactions of the mempool and then `txs` generated ones, of all kinds in turn.
     pub fn mine(&self, txs: usize) -> BlockRef {
         let mut state = self.shared.state.lock();
         state.mine(txs);
@@ -94,7 +93,7 @@ impl DevChain {
         (0..blocks).fold(self.head(), |_, _| self.mine(txs))
     }
 
-    /// Mines a block every `period`, with as many generated transactions as `txs` says, for ever.
+    /// Mines a block every `period`, for ever, each with `txs()` generated transactions.
     pub async fn mine_every(self, period: Duration, mut txs: impl FnMut() -> usize) {
         loop {
             tokio::time::sleep(period).await;
@@ -102,10 +101,10 @@ impl DevChain {
         }
     }
 
-    /// Makes `count` transactions that could be mined next, without submitting them.
+    /// Generates `count` transactions that could be mined next, without submitting them.
     ///
-    /// They follow the head and the mempool: made again before anything is mined, they are different
-    /// transactions that may use the same nonces.
+    /// They follow the head and the mempool. A second call before the next block generates different transactions,
+    /// which may use the same nonces.
     pub fn generate(&self, count: usize) -> Vec<TxEnvelope> {
         let mut state = self.shared.state.lock();
         let head = Arc::clone(state.tree.head());
@@ -113,15 +112,15 @@ impl DevChain {
         state.generate(&head, &before, count).iter().map(|tx| tx.inner().clone()).collect()
     }
 
-    /// Makes one transaction of a kind; see [`DevChain::generate`].
+    /// Generates one transaction of a kind; see [`DevChain::generate`].
     pub fn generate_kind(&self, kind: TransactionKind) -> TxEnvelope {
         self.shared.state.lock().generate_kind(kind).inner().clone()
     }
 
-    /// Puts a transaction into the mempool, on the conditions of `eth_sendRawTransaction`.
+    /// Puts a transaction into the mempool, with the checks of `eth_sendRawTransaction`.
     ///
     /// # Errors
-    /// What that method would answer.
+    /// The error that this method would answer.
     pub fn submit(&self, tx: TxEnvelope) -> Result<TxHash, RpcError> {
         Ok(self.shared.state.lock().submit(tx)?)
     }
@@ -137,24 +136,24 @@ impl DevChain {
     }
 }
 
-/// What clients see.
+/// The view of clients.
 impl DevChain {
-    /// Answers as if the head were `blocks` lower: what is above cannot be seen in any way. 0 ends it.
+    /// Answers as if the head were `blocks` lower; clients cannot see higher blocks in any way. 0 ends the lag.
     pub fn lag(&self, blocks: u64) {
         self.shared.state.lock().visibility.lag = blocks;
     }
 
-    /// Decides what `finalized` stands for: a number, `None` for the usual distance, or a [`TagTarget`].
+    /// Sets the block that `finalized` stands for: a number, `None` for the configured distance, or a [`TagTarget`].
     pub fn set_finalized(&self, finality: impl Into<TagTarget>) {
         self.shared.state.lock().visibility.finalized = finality.into();
     }
 
-    /// Decides what `safe` stands for; see [`DevChain::set_finalized`].
+    /// Sets the block that `safe` stands for; see [`DevChain::set_finalized`].
     pub fn set_safe(&self, finality: impl Into<TagTarget>) {
         self.shared.state.lock().visibility.safe = finality.into();
     }
 
-    /// Prunes the blocks below `number` except the genesis. 0 brings them back.
+    /// Prunes the blocks below `number` except the genesis. 0 restores them.
     pub fn prune_below(&self, number: u64, pruned: Pruned) {
         self.shared.state.lock().visibility.pruned = Some((number, pruned));
     }
@@ -180,7 +179,7 @@ impl DevChain {
 
 /// Waiting.
 impl DevChain {
-    /// Waits until the head is another than now, and returns it.
+    /// Waits until the head changes, and returns it.
     pub async fn mined(&self) -> BlockRef {
         let mut heads = self.subscribe();
         // The sender lives as long as `self`, so the channel cannot close meanwhile.
@@ -188,12 +187,12 @@ impl DevChain {
         *heads.borrow()
     }
 
-    /// Watches the head, lag or no lag.
+    /// Watches the true head, without lag.
     pub fn subscribe(&self) -> watch::Receiver<BlockRef> {
         self.shared.head.subscribe()
     }
 
-    /// Tells the watchers, under the state's lock so that they hear of heads in order.
+    /// Sends the head to the watchers, under the lock of the state so that heads arrive in order.
     pub(in crate::devchain) fn announce(&self, state: &State) -> BlockRef {
         let head = BlockRef::from(state.tree.head().as_ref());
         self.shared.head.send_if_modified(|seen| std::mem::replace(seen, head) != head);
@@ -201,7 +200,7 @@ impl DevChain {
     }
 }
 
-/// Makes transactions of a test's own known.
+/// Admits the transactions of a test.
 pub(in crate::devchain) fn admit(state: &mut State, txs: Vec<TxEnvelope>) -> Vec<Tx> {
     let admit = |tx| state.admit(tx).expect("the transaction is signed");
     txs.into_iter().map(admit).collect()

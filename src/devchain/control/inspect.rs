@@ -1,4 +1,4 @@
-//! The truth, for tests to compare with: no faults strike here and nothing is recorded.
+//! The truth, for tests to compare with: faults do not apply here, and calls are not recorded.
 
 use super::{
     handle::{BlockRef, DevChain},
@@ -16,100 +16,100 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// The chain as it is, whatever clients are let see.
+/// The true chain, independent of the view of clients.
 impl DevChain {
-    /// What the chain was made from.
+    /// Returns the configuration of the chain.
     pub fn config(&self) -> Config {
         self.shared.state.lock().rules.config.clone()
     }
 
-    /// The accounts that sign the generated transactions. They hold ether.
+    /// Returns the accounts that sign the generated transactions. They hold ether.
     pub fn accounts(&self) -> Vec<Account> {
         self.shared.state.lock().rules.cast.senders.clone()
     }
 
-    /// The canonical chain's last block, lag or no lag.
+    /// Returns the last block of the canonical chain, without lag.
     pub fn head(&self) -> BlockRef {
         BlockRef::from(self.shared.state.lock().tree.head().as_ref())
     }
 
-    /// The canonical block of a number.
+    /// Returns the canonical block of a number.
     pub fn block_ref(&self, number: u64) -> Option<BlockRef> {
         self.shared.state.lock().tree.at(number).map(|block| BlockRef::from(block.as_ref()))
     }
 
-    /// The hash of the canonical block of a number.
+    /// Returns the hash of the canonical block of a number.
     pub fn hash_at(&self, number: u64) -> Option<B256> {
         self.block_ref(number).map(|block| block.hash)
     }
 
-    /// Whether a block is on the canonical chain.
+    /// Returns whether a block is canonical.
     pub fn is_canonical(&self, hash: B256) -> bool {
         let state = self.shared.state.lock();
         state.tree.get(hash).is_some_and(|block| state.tree.is_canonical(block))
     }
 
-    /// The parent of any block, orphaned or not; the genesis has none.
+    /// Returns the parent of any block, orphaned or not; the genesis has none.
     pub fn parent_of(&self, hash: B256) -> Option<BlockRef> {
         let state = self.shared.state.lock();
         let parent = state.tree.get(hash)?.header.parent_hash;
         state.tree.get(parent).map(|block| BlockRef::from(block.as_ref()))
     }
 
-    /// The hashes of the transactions of any block, in order; empty if there is no such block.
+    /// Returns the hashes of the transactions of any block, in order; empty if there is no such block.
     pub fn transactions_of(&self, hash: B256) -> Vec<TxHash> {
         let state = self.shared.state.lock();
         let block = state.tree.get(hash);
         block.map_or_else(Vec::new, |block| block.transactions.iter().map(|tx| *tx.tx_hash()).collect())
     }
 
-    /// A transaction that was ever generated, submitted or put into a block.
+    /// Returns any transaction that was generated, submitted or put into a block.
     pub fn transaction(&self, hash: TxHash) -> Option<TxEnvelope> {
         self.shared.state.lock().transaction(hash).map(|tx| tx.inner().clone())
     }
 
-    /// Where a transaction is on the canonical chain: the block's hash and the index in it.
+    /// Returns the location of a transaction on the canonical chain: the block's hash and the index in it.
     pub fn location(&self, tx: TxHash) -> Option<(B256, usize)> {
         self.shared.state.lock().tree.find(tx).map(|(block, index)| (block.hash(), index))
     }
 
-    /// The hashes of the transactions that wait in the mempool.
+    /// Returns the hashes of the transactions in the mempool.
     pub fn mempool(&self) -> Vec<TxHash> {
         self.shared.state.lock().pool.transactions().iter().map(|tx| *tx.tx_hash()).collect()
     }
 
-    /// The number that `finalized` stands for with clients, if it stands for one.
+    /// Returns the number that `finalized` stands for in the view of clients, if any.
     pub fn finalized(&self) -> Option<u64> {
         let state = self.shared.state.lock();
         ClientView::new(&state)
             .final_number(state.visibility.finalized, state.rules.config.finalized_distance)
     }
 
-    /// The number that `safe` stands for with clients, if it stands for one.
+    /// Returns the number that `safe` stands for in the view of clients, if any.
     pub fn safe(&self) -> Option<u64> {
         let state = self.shared.state.lock();
         ClientView::new(&state).final_number(state.visibility.safe, state.rules.config.safe_distance)
     }
 
-    /// Any block as JSON, with whole transactions or with their hashes.
+    /// Returns any block as JSON, with whole transactions or with their hashes.
     pub fn block_json(&self, hash: B256, full: bool) -> Option<Bytes> {
         let block = self.shared.state.lock().tree.get(hash).cloned()?;
         Some(if full { block.full_json() } else { block.hashes_json() })
     }
 
-    /// The receipts of any block as JSON.
+    /// Returns the receipts of any block as JSON.
     pub fn receipts_json(&self, hash: B256) -> Option<Bytes> {
         let block = self.shared.state.lock().tree.get(hash).cloned()?;
         Some(block.receipts_json())
     }
 
-    /// A transaction of any block as JSON.
+    /// Returns a transaction of any block as JSON.
     pub fn transaction_json(&self, block: B256, index: usize) -> Option<Bytes> {
         let block = self.shared.state.lock().tree.get(block).cloned()?;
         block.transaction_json(index)
     }
 
-    /// A receipt of any block as JSON.
+    /// Returns a receipt of any block as JSON.
     pub fn receipt_json(&self, block: B256, index: usize) -> Option<Bytes> {
         let block = self.shared.state.lock().tree.get(block).cloned()?;
         block.receipt_json(index)
@@ -118,9 +118,9 @@ impl DevChain {
 
 /// The node as clients see it.
 impl DevChain {
-    /// What the node answers to a call while no fault strikes. Lag, finality and pruning hold.
+    /// Returns the node's answer to a call without faults. Lag, finality and pruning apply.
     ///
-    /// The params are anything that serialises to a list: `("latest", true)`, `json!(["0x1", false])`, `()`.
+    /// The params are any value that serialises to a list: `("latest", true)`, `json!(["0x1", false])`, `()`.
     ///
     /// # Errors
     /// The error object that the node answers.
@@ -129,7 +129,7 @@ impl DevChain {
         call(&mut self.shared.state.lock(), method, Some(&params))
     }
 
-    /// The hash of the block that `finalized` stands for with clients.
+    /// Returns the hash of the block that `finalized` stands for in the view of clients.
     pub fn finalized_hash(&self) -> Option<B256> {
         ClientView::new(&self.shared.state.lock())
             .block(BlockId::Finalized)
@@ -139,34 +139,34 @@ impl DevChain {
     }
 }
 
-/// What the node was asked through [`DevChain::serve`].
+/// The calls received through [`DevChain::serve`].
 impl DevChain {
-    /// The calls received, oldest first: the newest [`Config::keep_calls`] of them.
+    /// Returns the newest [`Config::keep_calls`] calls, oldest first.
     pub fn calls(&self) -> Vec<RecordedCall> {
         self.shared.record.lock().calls()
     }
 
-    /// How many calls of a method were received.
+    /// Returns the number of calls of a method.
     pub fn count(&self, method: &str) -> u64 {
         self.shared.record.lock().count(method)
     }
 
-    /// How many calls were received.
+    /// Returns the number of calls.
     pub fn calls_total(&self) -> u64 {
         self.shared.record.lock().calls_total()
     }
 
-    /// How many HTTP requests were received, readable or not.
+    /// Returns the number of HTTP requests, malformed ones included.
     pub fn requests_total(&self) -> u64 {
         self.shared.record.lock().requests_total()
     }
 
-    /// How many answers a [`Lie`](crate::devchain::Lie) made untrue.
+    /// Returns the number of answers that a [`Lie`](crate::devchain::Lie) changed.
     pub fn lies_total(&self) -> u64 {
         self.shared.record.lock().lies_total()
     }
 
-    /// The most HTTP requests that were being worked on at a time; one that hangs is not worked on.
+    /// Returns the highest number of HTTP requests in progress at a time. A request that hangs does not count.
     pub fn most_at_once(&self) -> usize {
         self.shared.record.lock().most_at_once()
     }

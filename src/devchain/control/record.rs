@@ -1,4 +1,4 @@
-//! What the node was asked.
+//! The calls that the node received.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -7,13 +7,13 @@ use std::collections::{HashMap, VecDeque};
 pub struct RecordedCall {
     /// The method, unescaped.
     pub method: String,
-    /// The params as they were sent; empty if there were none.
+    /// The params as sent; empty if there were none.
     pub params: String,
-    /// Which HTTP request brought it, counted from 1: calls of one batch share it.
+    /// Number of its HTTP request, counted from 1; the calls of a batch share it.
     pub request: u64,
 }
 
-/// The calls received: the newest of them whole, all of them counted.
+/// The newest calls, and counts of all calls.
 #[derive(Debug)]
 pub(in crate::devchain) struct CallLog {
     keep: usize,
@@ -48,7 +48,7 @@ impl CallLog {
         self.requests
     }
 
-    /// The work on a request has ended.
+    /// Ends the work on a request.
     pub(in crate::devchain) const fn end(&mut self) {
         self.at_once -= 1;
     }
@@ -83,7 +83,7 @@ impl CallLog {
         self.requests
     }
 
-    /// Counts an answer that was untrue.
+    /// Counts an untrue answer.
     pub(in crate::devchain) const fn lie(&mut self) {
         self.lies += 1;
     }
@@ -97,7 +97,7 @@ impl CallLog {
     }
 
     pub(in crate::devchain) fn clear(&mut self) {
-        // What is being worked on goes on.
+        // Requests in progress still count.
         *self = Self { at_once: self.at_once, most_at_once: self.at_once, ..Self::new(self.keep) };
     }
 }

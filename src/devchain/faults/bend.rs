@@ -1,24 +1,24 @@
-//! Changes one thing anywhere in a value.
+//! Makes one change at any place of a value.
 
 use serde_json::Value;
 
-/// What nothing vouches for.
+/// Members that no hash covers.
 const UNCOVERED: [&str; 2] = ["size", "totalDifficulty"];
 
-/// What can be done at one place.
+/// A change at one place.
 #[derive(Clone, Copy)]
 enum Bend {
-    /// Another value of the same kind.
+    /// Replaces the value by another of the same kind.
     Change,
-    /// An element less.
+    /// Drops an element.
     Drop(usize),
-    /// An element twice.
+    /// Duplicates an element.
     Double(usize),
-    /// Two elements the other way round.
+    /// Swaps two adjacent elements.
     Swap(usize),
 }
 
-/// `value` with one thing changed, chosen by `choice`; as it is, if nothing in it can be.
+/// Returns `value` with one change, chosen by `choice`; unchanged if no change is possible.
 pub(in crate::devchain) fn bend(mut value: Value, choice: u64) -> Value {
     let mut bends = Vec::new();
     collect(&value, &mut Vec::new(), &mut bends);
@@ -31,7 +31,7 @@ pub(in crate::devchain) fn bend(mut value: Value, choice: u64) -> Value {
     value
 }
 
-/// Everything that can be done to a value, as a JSON pointer and the deed.
+/// Collects every possible change of a value, as a JSON pointer and the change.
 fn collect(value: &Value, path: &mut Vec<String>, bends: &mut Vec<(String, Bend)>) {
     let pointer = || path.iter().map(|step| format!("/{step}")).collect::<String>();
     match value {
@@ -72,11 +72,11 @@ fn carry_out(place: &mut Value, bend: Bend, choice: u64) {
     }
 }
 
-/// One hexadecimal digit is another. Never the first, lest a quantity begin with zero.
+/// Changes one hexadecimal digit. Never the first, so that no quantity starts with zero.
 fn changed(text: &str, choice: u64) -> String {
     let digits = text.len().saturating_sub(3) as u64;
     if !text.starts_with("0x") || digits == 0 {
-        // A single digit, or no data at all: more of it.
+        // A single digit, or no data at all: append to it.
         return if text == "0x" { "0x00".to_owned() } else { format!("{text}1") };
     }
     let at = 3 + usize::try_from(choice % digits).unwrap_or(0);

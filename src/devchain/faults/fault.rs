@@ -1,20 +1,20 @@
-//! The ways in which the node can be told to misbehave, and when.
+//! Faults of the node, and the calls that they strike.
 
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::time::Duration;
 
-/// One way to misbehave.
+/// A way to misbehave.
 ///
-/// A fault of the transport ([`Fault::Hang`], [`Fault::Status`], …) strikes the whole HTTP answer, even if
-/// only one call of a batch met it; a fault of content strikes that call's entry. A call that is struck
-/// by [`Fault::Hang`], [`Fault::Reset`], [`Fault::Status`], [`Fault::Refused`], [`Fault::RateLimited`] or [`Fault::Error`] is not
-/// carried out; under all others it is.
+/// A transport fault ([`Fault::Hang`], [`Fault::Status`], …) strikes the whole HTTP answer, even if it matches only
+/// one call of a batch; a content fault strikes only the entry of that call. The node does not carry out a call that
+/// [`Fault::Hang`], [`Fault::Reset`], [`Fault::Status`], [`Fault::Refused`], [`Fault::RateLimited`] or [`Fault::Error`]
+/// strikes; it carries out all others.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
-    /// Answers this much later, with what was true when the call came.
+    /// Answers this much later, with the state at the arrival of the call.
     Delay(Duration),
-    /// Lets the call wait this long, then answers with what is true then.
+    /// Lets the call wait this long, then answers with the state after the wait.
     Queue(Duration),
     /// Sends the body in small pieces with this pause between them.
     Drip(Duration),
@@ -30,9 +30,9 @@ pub enum Fault {
     Refused {
         /// The HTTP status.
         status: u16,
-        /// The error's code.
+        /// JSON-RPC code of the error.
         code: i64,
-        /// Its text.
+        /// Text of the error.
         message: String,
     },
     /// Answers with status 429, and with `retry-after` in seconds if one is given.
@@ -42,25 +42,24 @@ pub enum Fault {
     },
     /// Answers 200 with a body that is not JSON.
     Garbage,
-    /// Answers 200 with a true body that ends in its middle.
+    /// Answers 200 with a true body that ends halfway.
     Truncated,
     /// Gives the reply another id.
     WrongId,
     /// Answers with a JSON-RPC error.
     Error {
-        /// Its code.
+        /// JSON-RPC code of the error.
         code: i64,
-        /// Its text.
+        /// Text of the error.
         message: String,
     },
     /// Answers `null`.
     Null,
-    /// Answers with something untrue.
+    /// Answers with untrue data.
     Lie(Lie),
 }
 
-/// One way to answer with something untrue. What the node does not have, it does not lie about: `null` and
-/// errors stay what they are.
+/// A way to answer with untrue data. The node lies only about data that it has: `null` and errors do not change.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Lie {
     /// Another block, transaction or list of receipts of this chain than the one asked for.
@@ -69,36 +68,36 @@ pub enum Lie {
     EmptiedTransactions,
     /// A list without its last element.
     Shortened,
-    /// The receipt of another transaction; for a block's receipts, one of them is another's.
+    /// The receipt of another transaction; in a block's receipts, one receipt of another transaction.
     OtherReceipt,
-    /// The receipt from an orphaned block that held the transaction too, or the receipts of an orphaned block
-    /// of the same number. Where no orphan fits, as [`Lie::OtherReceipt`].
+    /// The receipt from an orphaned block with the same transaction, or the receipts of an orphaned block of the
+    /// same number. If no orphan fits, like [`Lie::OtherReceipt`].
     OrphanedReceipt,
-    /// A single transaction or receipt with another `blockHash`, its number and index as they are: the hash of an orphan
-    /// of that number if one is wanted and there is one, else the hash of no block.
+    /// A single transaction or receipt with another `blockHash`, but with its true number and index. The hash is that of
+    /// an orphan of the same number if `orphan` is set and there is one, otherwise of no block.
     Misplaced {
-        /// Whether the hash of an orphan is preferred.
+        /// Whether to prefer the hash of an orphan.
         orphan: bool,
     },
     /// A block of another chain with the right number, or a transaction or receipts from it.
     ForeignBlock,
-    /// Something in it changed, left out of a list, put there twice or moved: anything at any depth, chosen by
-    /// this number. Only `size` is left alone, for which nothing in Ethereum vouches.
+    /// One value changed, or one element of a list dropped, duplicated or moved, at any depth, chosen by this number.
+    /// Never `size` or `totalDifficulty`, which no hash of Ethereum covers.
     Bent(u64),
-    /// The same, with a member beside it that nobody knows: it might be taken for something new.
+    /// Like [`Lie::Bent`], with an unknown member added, so that the answer looks like that of a new fork.
     Disguised(u64),
-    /// One member dropped, at any depth, chosen by this number: any but those that honest nodes leave out.
+    /// One member dropped, at any depth, chosen by this number. Never a member that honest nodes leave out.
     Dropped(u64),
     /// One member made null, at any depth, chosen by this number.
     Nulled(u64),
-    /// One member changed wherever there is one of that name, at any depth.
+    /// All members of this name changed, at any depth.
     Everywhere(String, Value),
-    /// One member of the result changed; of each element, if it is a list; a scalar is changed as a whole.
+    /// One member of the result changed, or of each element of a list. A scalar changes as a whole.
     Field(String, Value),
 }
 
 /// A fault that is not in force yet: [`FaultBuilder::times`], [`FaultBuilder::once`] or
-/// [`FaultBuilder::always`] puts it there.
+/// [`FaultBuilder::always`] puts it in force.
 #[derive(Debug)]
 #[must_use = "a fault strikes only after `once`, `times` or `always`"]
 pub struct FaultBuilder<'a> {
@@ -107,13 +106,13 @@ pub struct FaultBuilder<'a> {
     pattern: String,
 }
 
-/// The faults in force, in the order in which they were made.
+/// The faults in force, oldest first.
 #[derive(Debug, Default)]
 pub(in crate::devchain) struct Faults {
     rules: Vec<Rule>,
 }
 
-/// What strikes one call.
+/// The faults that strike one call.
 #[derive(Clone, Debug, Default)]
 pub(in crate::devchain) struct Struck {
     pub(in crate::devchain) wait: Option<Fault>,
@@ -124,24 +123,24 @@ pub(in crate::devchain) struct Struck {
 struct Rule {
     pattern: String,
     fault: Fault,
-    /// How often it still strikes; `None` is for ever.
+    /// Number of calls that the fault still strikes; `None` is unlimited.
     left: Option<usize>,
 }
 
 // === impl Fault ===
 
 impl Fault {
-    /// Whether it only makes an answer late; such faults combine with others.
+    /// Returns whether the fault only delays an answer; such faults combine with others.
     const fn is_wait(&self) -> bool {
         matches!(self, Self::Delay(_) | Self::Queue(_))
     }
 
-    /// Whether it strikes the HTTP answer and not one entry.
+    /// Returns whether the fault strikes the HTTP answer and not one entry.
     pub(in crate::devchain) const fn is_transport(&self) -> bool {
         !matches!(self, Self::WrongId | Self::Error { .. } | Self::Null | Self::Lie(_))
     }
 
-    /// Whether the call is not carried out.
+    /// Returns whether the node does not carry out the call.
     pub(in crate::devchain) const fn spares_the_call(&self) -> bool {
         matches!(
             self,
@@ -163,29 +162,29 @@ impl<'a> FaultBuilder<'a> {
         Self { faults, fault, pattern: String::from("*") }
     }
 
-    /// Only for calls whose method matches `pattern`, in which `*` stands for any text. With the parameters behind the
-    /// method it is for those alone: `eth_getBlockByNumber["0x2c"*`.
+    /// Strikes only calls whose method matches `pattern`, in which `*` stands for any text. A pattern can go on with
+    /// parameters: `eth_getBlockByNumber["0x2c"*`.
     pub fn on(mut self, pattern: impl Into<String>) -> Self {
         self.pattern = pattern.into();
         self
     }
 
-    /// For all methods, as it is without saying.
+    /// Strikes all methods, the default.
     pub fn any(self) -> Self {
         self.on("*")
     }
 
-    /// In force for the next call that matches.
+    /// Strikes the next call that matches.
     pub fn once(self) {
         self.times(1);
     }
 
-    /// In force for the next `count` calls that match.
+    /// Strikes the next `count` calls that match.
     pub fn times(self, count: usize) {
         self.faults.lock().add(self.pattern, self.fault, Some(count));
     }
 
-    /// In force until [`DevChain::clear_faults`](crate::devchain::DevChain::clear_faults).
+    /// Strikes every call that matches, until [`DevChain::clear_faults`](crate::devchain::DevChain::clear_faults).
     pub fn always(self) {
         self.faults.lock().add(self.pattern, self.fault, None);
     }
@@ -202,8 +201,8 @@ impl Faults {
         self.rules.clear();
     }
 
-    /// Uses up what strikes this call: the oldest wait that matches and the oldest failure that
-    /// does. Two failures for one method so strike one call after the other.
+    /// Uses up the faults that strike this call: the oldest matching wait and the oldest matching failure. Two
+    /// failures for one method strike two calls in turn.
     pub(in crate::devchain) fn strike(&mut self, method: &str, params: &str) -> Struck {
         let call = format!("{method}{params}");
         let fits = |rule: &Rule| matches(&rule.pattern, method) || matches(&rule.pattern, &call);
@@ -226,7 +225,7 @@ impl Faults {
 // === impl Struck ===
 
 impl Struck {
-    /// How long the call waits before it is answered.
+    /// Returns the wait before the call is carried out.
     pub(in crate::devchain) const fn queued(&self) -> Option<Duration> {
         match self.wait {
             Some(Fault::Queue(wait)) => Some(wait),
@@ -234,7 +233,7 @@ impl Struck {
         }
     }
 
-    /// How long the answer waits before it is sent.
+    /// Returns the wait before the answer is sent.
     pub(in crate::devchain) const fn delayed(&self) -> Option<Duration> {
         match self.wait {
             Some(Fault::Delay(wait)) => Some(wait),
@@ -243,7 +242,7 @@ impl Struck {
     }
 }
 
-/// Whether `text` matches a pattern with `*` for any text.
+/// Returns whether `text` matches a pattern with `*` for any text.
 fn matches(pattern: &str, text: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else {
         return pattern == text;

@@ -1,4 +1,4 @@
-//! How a true result becomes an untrue one.
+//! Turns a true result into an untrue one.
 
 use super::{
     bend::bend,
@@ -20,7 +20,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What a result is, told by its members.
+/// The kind of a result, recognized by its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AnswerShape {
     Block,
@@ -30,7 +30,7 @@ enum AnswerShape {
     Other,
 }
 
-/// A truth, about to be bent.
+/// A true result, to be falsified.
 struct Teller<'a> {
     state: &'a State,
     shape: AnswerShape,
@@ -38,13 +38,13 @@ struct Teller<'a> {
     value: Value,
 }
 
-/// A member that no block, transaction or receipt has.
+/// Name of a member that no block, transaction or receipt has.
 const STRANGE: &str = "strange";
 
-/// How many transactions a foreign block has.
+/// Number of transactions of a foreign block.
 const FOREIGN_TRANSACTIONS: usize = 5;
 
-/// Tells `lie` in place of `truth`; `full` is whether a block was asked for with whole transactions.
+/// Returns `lie` in place of `truth`; `full` is whether the client asked for a block with whole transactions.
 pub(in crate::devchain) fn tell(state: &State, lie: &Lie, truth: &Bytes, full: bool) -> Bytes {
     let Ok(value) = serde_json::from_slice::<Value>(truth) else {
         return truth.clone();
@@ -116,7 +116,7 @@ impl AnswerShape {
 // === impl Teller ===
 
 impl Teller<'_> {
-    /// The same sort of thing from elsewhere on the chain, or from another if this one has no other.
+    /// Returns an object of the same kind from elsewhere on the chain, or from a foreign chain if there is no other.
     fn another(&self) -> Option<Bytes> {
         let block = self.block()?;
         let beside = match self.shape {
@@ -206,7 +206,7 @@ impl Teller<'_> {
         json(&value).into()
     }
 
-    /// The next transaction or receipt in the same block, if there is more than one.
+    /// Returns the next transaction or receipt in the same block, if there is more than one.
     fn neighbour_in(&self, block: &Block) -> Option<Bytes> {
         let index = self.value.get("transactionIndex")?.as_str()?;
         let index = usize::from_str_radix(index.strip_prefix("0x")?, 16).ok()?;
@@ -214,7 +214,7 @@ impl Teller<'_> {
         if other == index { None } else { self.cut(block, other) }
     }
 
-    /// What `block` has to offer in the shape of the truth.
+    /// Returns the part of `block` that has the kind of the truth.
     fn cut(&self, block: &Block, index: usize) -> Option<Bytes> {
         match self.shape {
             AnswerShape::Block if self.full => Some(block.full_json()),
@@ -226,7 +226,7 @@ impl Teller<'_> {
         }
     }
 
-    /// The block that the truth is, or is from.
+    /// Returns the block that the truth is, or belongs to.
     fn block(&self) -> Option<Arc<Block>> {
         let hash: B256 = match self.shape {
             AnswerShape::Block => self.member("hash"),
@@ -238,7 +238,7 @@ impl Teller<'_> {
         self.state.tree.get(hash).cloned()
     }
 
-    /// A block of a chain that nobody has, as high as the one that the truth is from.
+    /// Builds a block of a foreign chain, with the same number as the block of the truth.
     fn foreign_block(&self) -> Block {
         let number = self.block().map_or(1, |block| block.number());
         let ours = &self.state.rules.config;

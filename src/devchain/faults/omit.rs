@@ -1,15 +1,15 @@
-//! Drops one member anywhere in a value, or makes it null.
+//! Drops one member at any place of a value, or makes it null.
 
 use serde_json::{Map, Value};
 
-/// What becomes of the member.
+/// How the member is omitted.
 #[derive(Clone, Copy)]
 pub(in crate::devchain) enum Omission {
     Dropped,
     Nulled,
 }
 
-/// Members that nothing vouches for: no lie is told by leaving them out.
+/// Members that no hash covers: leaving them out is not a lie.
 const UNCOVERED: [&str; 2] = ["size", "totalDifficulty"];
 
 /// Returns `value` without one member, chosen by `choice`; unchanged if every member may be missing.

@@ -21,11 +21,11 @@ use tokio::{
 };
 use tokio_tungstenite::{WebSocketStream, accept_async, tungstenite::Message};
 
-/// Serves `chain` to all who connect; each change of `cut` ends the connections there are.
+/// Serves `chain` to all clients that connect; each change of `cut` closes all open connections.
 pub(in crate::devchain) async fn serve(chain: DevChain, listener: TcpListener, cut: watch::Receiver<()>) {
     let mut connections = JoinSet::new();
     loop {
-        // A node for tests: out of files, its tests have failed anyway.
+        // Accepting fails when files run out. The tests of this node have failed then anyway.
         let Ok((stream, _)) = listener.accept().await else { return };
         let (chain, mut cut) = (chain.clone(), cut.clone());
         cut.mark_unchanged();
@@ -39,21 +39,21 @@ pub(in crate::devchain) async fn serve(chain: DevChain, listener: TcpListener, c
     }
 }
 
-/// One client.
+/// Connection of one client.
 struct Connection {
     chain: DevChain,
     socket: WebSocketStream<TcpStream>,
     subscriptions: BTreeSet<String>,
-    /// Subscriptions made so far: their ids are numbers.
+    /// Number of subscriptions made so far, from which their ids are made.
     made: u64,
-    /// The last head that was announced, or was there before.
+    /// The last head that was announced, or the head at the start of the connection.
     seen: BlockRef,
 }
 
 // === impl Connection ===
 
 impl Connection {
-    /// Ends when either side does; `None` says nothing more.
+    /// Serves the connection until either side closes it. The result has no meaning.
     async fn serve(chain: DevChain, stream: TcpStream) -> Option<()> {
         let mut heads = chain.subscribe();
         let socket = accept_async(stream).await.ok()?;
@@ -79,7 +79,7 @@ impl Connection {
         let body = Bytes::copy_from_slice(text.as_bytes());
         let NodeResponse::Reply { status: 200, body: reply, .. } = self.chain.serve(body.clone()).await
         else {
-            // There is no status on a socket: whatever else was to happen, it ends.
+            // A WebSocket has no HTTP status: any other response closes the connection.
             return None;
         };
         let reply = self.subscribe(&body, &reply).unwrap_or(reply);
@@ -89,13 +89,13 @@ impl Connection {
         self.send(String::from_utf8(reply.to_vec()).ok()?).await
     }
 
-    /// The reply to a call that only a socket has, unless a fault has struck it.
+    /// Returns the reply to a method that only WebSockets have, unless a fault has struck the call.
     fn subscribe(&mut self, body: &[u8], reply: &Bytes) -> Option<Bytes> {
         let Ok(RpcPacket::One(RpcEntry::Call { id: id @ Some(_), method, params })) = RpcPacket::parse(body)
         else {
             return None;
         };
-        // What the chain has no method for, as long as nobody made it say something else.
+        // The chain itself does not have these methods. Another reply than "not found" is the work of a fault.
         if *reply != RpcReply::new(id, Err(RpcError::method_not_found(&method))).to_bytes() {
             return None;
         }
@@ -126,7 +126,7 @@ impl Connection {
         }
     }
 
-    /// Tells of each block that has become canonical since the last time.
+    /// Announces each block that has become canonical since the last announcement.
     async fn announce(&mut self) -> Option<()> {
         let new = self.chain.new_blocks(self.seen);
         if let Some(head) = new.last() {
@@ -152,8 +152,8 @@ impl Connection {
 // === impl DevChain ===
 
 impl DevChain {
-    /// The blocks in sight that were not on the branch below `seen`, from below; if the chain has only gone
-    /// back, the one it has gone back to.
+    /// Returns the visible canonical blocks that are not on the branch of `seen`, lowest first. After a rollback, returns
+    /// the new head.
     fn new_blocks(&self, seen: BlockRef) -> Vec<Arc<Block>> {
         let state = self.shared.state.lock();
         let head = state.visible_head();
@@ -163,7 +163,7 @@ impl DevChain {
         let parent = |block: &Arc<Block>| state.tree.get(block.header.parent_hash).cloned();
         let (mut old, mut at) = (state.tree.get(seen.hash).cloned(), Some(Arc::clone(head)));
         let mut new = Vec::new();
-        // Down both branches to where they meet.
+        // Walks down both branches to their common ancestor.
         while let (Some(left), Some(block)) = (&old, &at) {
             if left.hash() == block.hash() {
                 break;
@@ -184,7 +184,7 @@ impl DevChain {
     }
 }
 
-/// The first argument, which must be text.
+/// Returns the first argument, which must be text.
 fn text(params: Option<&RawValue>) -> Result<String, RpcError> {
     Args::parse(params)?;
     params

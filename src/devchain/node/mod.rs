@@ -1,4 +1,4 @@
-//! Serves a chain: one request in, one response or fault out; over sockets too.
+//! Serves a chain: one request in, one response or fault out; in process and on sockets.
 
 pub(in crate::devchain) mod feed;
 pub(in crate::devchain) mod serve;

@@ -1,4 +1,4 @@
-//! An HTTP request's body in, an answer or a fault out.
+//! Turns the body of an HTTP request into an answer or a fault.
 
 use crate::devchain::{
     chain::error::RpcError,
@@ -17,7 +17,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use std::time::Duration;
 
-/// What the node does with an HTTP request. Whoever owns the connection carries it out.
+/// The reaction of the node to an HTTP request. The owner of the connection carries it out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeResponse {
     /// Answers.
@@ -35,18 +35,18 @@ pub enum NodeResponse {
     Hang,
     /// Closes the connection.
     Reset {
-        /// What is sent of the body before; nothing at all, not even a status, if it is empty.
+        /// The part of the body that is sent before. If empty, nothing is sent, not even a status.
         sent: Bytes,
     },
 }
 
-/// One entry of a packet and what strikes it.
+/// One entry of a packet and the faults that strike it.
 struct Job<'a> {
     entry: &'a RpcEntry<'a>,
     struck: Struck,
 }
 
-/// Counts a request as being worked on until dropped: whoever asked may hang up at any time.
+/// Counts a request as in progress until dropped, because the client may hang up at any time.
 struct Working<'a>(&'a DevChain);
 
 const GARBAGE: &[u8] = b"upstream connect error or disconnect/reset before headers";
@@ -74,9 +74,9 @@ impl Drop for Working<'_> {
 // === impl DevChain ===
 
 impl DevChain {
-    /// Answers an HTTP request with this body: records its calls, lets faults strike, waits where they say so.
+    /// Answers an HTTP request with this body: records its calls, applies faults, and waits if they demand it.
     ///
-    /// Any bytes may come in; what is wrong with them is answered as geth would.
+    /// Accepts any bytes; answers to malformed ones as geth does.
     pub async fn serve(&self, body: Bytes) -> NodeResponse {
         let request = self.shared.record.lock().begin();
         let _working = Working(self);
@@ -85,7 +85,7 @@ impl DevChain {
             Err(error) => return NodeResponse::json(RpcReply::new(None, Err(error)).to_bytes()),
         };
         let jobs: Vec<Job<'_>> = packet.entries().iter().map(|entry| self.receive(entry, request)).collect();
-        // In a batch the longest wait holds for all.
+        // In a batch, the longest wait applies to all calls.
         let queued = jobs.iter().filter_map(|job| job.struck.queued()).max();
         let delayed = jobs.iter().filter_map(|job| job.struck.delayed()).max();
 
@@ -97,7 +97,7 @@ impl DevChain {
             _ => {
                 let replies: Vec<RpcReply> = jobs.iter().filter_map(|job| self.reply(job)).collect();
                 match (&packet, replies.as_slice()) {
-                    // Notifications are answered by nothing.
+                    // Notifications get no answer.
                     (_, []) => Bytes::new(),
                     (RpcPacket::One(_), [reply, ..]) => reply.to_bytes(),
                     (RpcPacket::Many(_), replies) => batch(replies),
@@ -108,7 +108,7 @@ impl DevChain {
         dispatch(transport, body)
     }
 
-    /// Notes a call and uses up the faults that strike it.
+    /// Records a call and uses up the faults that strike it.
     fn receive<'a>(&self, entry: &'a RpcEntry<'a>, request: u64) -> Job<'a> {
         let struck = match entry {
             RpcEntry::Call { method, params, .. } => {
@@ -121,7 +121,7 @@ impl DevChain {
         Job { entry, struck }
     }
 
-    /// The reply to one entry, with the faults of content that strike it; none to a notification.
+    /// Returns the reply to one entry, with the content faults that strike it; `None` for a notification.
     fn reply(&self, job: &Job<'_>) -> Option<RpcReply> {
         let (id, method, params) = match job.entry {
             RpcEntry::Call { id, method, params } => ((*id)?, method, *params),
@@ -159,7 +159,7 @@ async fn pause(wait: Option<Duration>) {
     }
 }
 
-/// Sends a body on its way, or whatever the fault makes of it.
+/// Returns the response with this body, changed by the transport fault if there is one.
 fn dispatch(fault: Option<&Fault>, body: Bytes) -> NodeResponse {
     let half = body.slice(..body.len() / 2);
     match fault {
@@ -197,7 +197,7 @@ fn dispatch(fault: Option<&Fault>, body: Bytes) -> NodeResponse {
     }
 }
 
-/// An id that nobody sent with this one.
+/// Returns an id that differs from this one.
 fn wrong_id(id: &str) -> String {
     match id.parse::<u64>() {
         Ok(number) => number.wrapping_add(1_000_003).to_string(),

@@ -1,4 +1,4 @@
-//! The development chain as a node on a socket.
+//! The development chain as a node on sockets.
 
 use std::{net::SocketAddr, pin::Pin, time::Duration};
 
@@ -22,10 +22,10 @@ use super::{feed, serve::NodeResponse};
 use crate::devchain::control::handle::DevChain;
 use crate::listen::{self, BindError, Listener};
 
-/// How much of a dripping body goes out at a time.
+/// Bytes of a dripping body that are sent at a time.
 const DRIP: usize = 16;
 
-/// A development chain that answers on a port until dropped, and on another over WebSockets.
+/// A development chain that answers on one port over HTTP and on another over WebSockets, until dropped.
 #[derive(Debug)]
 pub struct DevNode {
     address: SocketAddr,
@@ -45,10 +45,10 @@ type NodeBody = StreamBody<Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Reset>
 // === impl DevNode ===
 
 impl DevNode {
-    /// Serves `chain` on `address`; port 0 takes a free one.
+    /// Serves `chain` on `address`; port 0 selects a free one.
     ///
     /// # Errors
-    /// If the address cannot be had.
+    /// If the address cannot be bound.
     pub async fn start(chain: DevChain, address: SocketAddr) -> Result<Self, BindError> {
         let config = listen::Config { drain_timeout: Duration::ZERO, ..listen::Config::default() };
         let listener = Listener::bind(address, config, listen::Metrics::default()).await?;
@@ -68,22 +68,22 @@ impl DevNode {
         Ok(Self { address, _stop: stop, ws_address, ws, cut })
     }
 
-    /// Where it listens.
+    /// Returns the HTTP address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its URL.
+    /// Returns the HTTP URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Its URL for WebSockets.
+    /// Returns the WebSocket URL.
     pub fn ws_url(&self) -> String {
         format!("ws://{}", self.ws_address)
     }
 
-    /// Ends all WebSockets without a word. New ones are served.
+    /// Drops all WebSocket connections without a close frame. Accepts new ones.
     pub fn cut_sockets(&self) {
         self.cut.send_replace(());
     }
@@ -122,7 +122,7 @@ where
     })
 }
 
-/// The body at once, or in small pieces with a pause before each.
+/// Returns the body at once, or in small pieces with a pause before each.
 fn pieces(
     body: Bytes,
     drip: Option<Duration>,

@@ -29,7 +29,7 @@ const HASH_TEXT: usize = 66;
 // === impl Args ===
 
 impl<'a> Args<'a> {
-    /// Splits the arguments. None at all and `null` are an empty list.
+    /// Splits the arguments. Missing arguments and `null` are an empty list.
     pub(in crate::devchain) fn parse(params: Option<&'a RawValue>) -> Result<Self, RpcError> {
         let list = match params {
             None => Vec::new(),
@@ -77,12 +77,12 @@ impl<'a> Args<'a> {
         parse_quantity(&self.text(at)?).map_err(|error| invalid(at, error))
     }
 
-    /// The id of a filter, as its number. What this node never gives out is none of its filters.
+    /// Returns the number of a filter's id. A malformed id becomes 0, which no filter has.
     pub(super) fn filter(&self, at: usize) -> Result<u64, RpcError> {
         Ok(parse_quantity(&self.text(at)?).unwrap_or(0))
     }
 
-    /// An optional list of percentiles, each between 0 and 100.
+    /// Returns an optional list of percentiles, each between 0 and 100.
     pub(super) fn percentiles(&self, at: usize) -> Result<Option<Vec<f64>>, RpcError> {
         let Some(raw) = self.optional(at) else {
             return Ok(None);
@@ -94,17 +94,17 @@ impl<'a> Args<'a> {
         Ok(Some(list))
     }
 
-    /// A block by hash only.
+    /// Returns a block by hash only.
     pub(super) fn hash_id(&self, at: usize) -> Result<BlockId, RpcError> {
         Ok(BlockId::Hash { hash: self.hash(at)?, canonical_only: false })
     }
 
-    /// A block by number or tag only.
+    /// Returns a block by number or tag only.
     pub(super) fn number_id(&self, at: usize) -> Result<BlockId, RpcError> {
         parse_number_or_tag(&self.text(at)?).map_err(|error| invalid(at, error))
     }
 
-    /// A block by number, tag, hash or object (EIP-1898).
+    /// Returns a block by number, tag, hash or object (EIP-1898).
     pub(super) fn block_id(&self, at: usize) -> Result<BlockId, RpcError> {
         let raw = self.required(at)?;
         let Ok(object) = serde_json::from_str::<BlockObject<'_>>(raw.get()) else {
@@ -124,12 +124,12 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// A block by anything, or the latest if none is named.
+    /// Returns a block by any of these, or the latest if the argument is missing.
     pub(super) fn block_id_or_latest(&self, at: usize) -> Result<BlockId, RpcError> {
         if self.optional(at).is_some() { self.block_id(at) } else { Ok(BlockId::Latest) }
     }
 
-    /// An argument of any shape that must be there.
+    /// Returns a required argument of any type.
     pub(super) fn required(&self, at: usize) -> Result<&'a RawValue, RpcError> {
         let missing = || RpcError::invalid_params(format!("missing value for required argument {at}"));
         self.optional(at).ok_or_else(missing)
@@ -168,7 +168,7 @@ fn parse_quantity(text: &str) -> Result<u64, &'static str> {
     match digits.as_bytes() {
         [] => Err("hex string \"0x\""),
         [b'0', _, ..] => Err("hex number with leading zero digits"),
-        // `from_str_radix` would take a sign.
+        // `from_str_radix` would accept a sign.
         [b'+' | b'-', ..] => Err("invalid hex string"),
         bytes if bytes.len() > 16 => Err("hex number > 64 bits"),
         _ => u64::from_str_radix(digits, 16).map_err(|_| "invalid hex string"),

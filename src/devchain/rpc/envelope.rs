@@ -1,11 +1,11 @@
-//! Requests and replies on the wire: single or batched, ids given back byte for byte.
+//! Requests and replies on the wire: single or batched, with ids returned byte for byte.
 
 use crate::devchain::chain::error::RpcError;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 use serde_json::{json, value::RawValue};
 
-/// What an HTTP request asks.
+/// The body of an HTTP request.
 #[derive(Debug)]
 pub(in crate::devchain) enum RpcPacket<'a> {
     One(RpcEntry<'a>),
@@ -17,7 +17,7 @@ pub(in crate::devchain) enum RpcPacket<'a> {
 pub(in crate::devchain) enum RpcEntry<'a> {
     /// A call; without an id it is a notification and gets no reply.
     Call { id: Option<&'a RawValue>, method: String, params: Option<&'a RawValue> },
-    /// JSON that is no request, and its id if that at least can be told.
+    /// JSON that is not a request, and its id if it has one.
     Invalid { id: Option<&'a RawValue> },
 }
 
@@ -42,7 +42,7 @@ struct Wire<'a> {
 // === impl RpcPacket ===
 
 impl<'a> RpcPacket<'a> {
-    /// Reads a body. Only what is not JSON, or is an empty batch, fails as a whole.
+    /// Parses a body. Only malformed JSON and an empty batch fail as a whole.
     pub(in crate::devchain) fn parse(body: &'a [u8]) -> Result<Self, RpcError> {
         let body = std::str::from_utf8(body).map_err(|_| RpcError::parse())?;
         let raw: &RawValue = serde_json::from_str(body).map_err(|_| RpcError::parse())?;
@@ -88,7 +88,7 @@ impl RpcReply {
         Self { id: id.map_or("null", RawValue::get).to_owned(), outcome }
     }
 
-    /// The reply as JSON.
+    /// Renders the reply as JSON.
     pub(in crate::devchain) fn to_bytes(&self) -> Bytes {
         let (member, value) = match &self.outcome {
             Ok(result) => ("result", result.clone()),
@@ -102,7 +102,7 @@ impl RpcReply {
     }
 }
 
-/// Several replies in one body.
+/// Renders several replies as one body.
 pub(in crate::devchain) fn batch(replies: &[RpcReply]) -> Bytes {
     let mut body = Vec::from(b"[");
     for (n, reply) in replies.iter().enumerate() {
@@ -115,7 +115,7 @@ pub(in crate::devchain) fn batch(replies: &[RpcReply]) -> Bytes {
     body.into()
 }
 
-/// Reads an id so that `null` is one: only a request without the member is a notification.
+/// Parses an id and accepts `null` as one: only a request without the member is a notification.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     Deserialize::deserialize(deserializer).map(Some)
 }

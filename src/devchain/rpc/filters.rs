@@ -1,4 +1,4 @@
-//! Filters: what a client installs once and then polls for what is new.
+//! Filters, which a client installs once and then polls for changes.
 
 use super::{
     answer::{Answer, quantity},
@@ -28,7 +28,7 @@ pub(super) fn new_log_filter(state: &mut State, args: &Args<'_>) -> Answer {
     Ok(quantity(state.filters.install(Filter::Logs)).into())
 }
 
-/// What is new since the last poll, which this one becomes.
+/// Returns the changes since the last poll.
 pub(super) fn changes(state: &mut State, args: &Args<'_>) -> Answer {
     let id = args.at_most(1)?.filter(0)?;
     let view = ClientView::new(state);
@@ -46,7 +46,7 @@ pub(super) fn changes(state: &mut State, args: &Args<'_>) -> Answer {
     Ok(changes.into())
 }
 
-/// All that a filter of logs matches; another kind has no logs, and geth says that there is none.
+/// Returns the logs that a filter matches. For a filter of another kind, answers "filter not found" as geth does.
 pub(super) fn logs(state: &State, args: &Args<'_>) -> Answer {
     match state.filters.installed.get(&args.at_most(1)?.filter(0)?) {
         Some(Filter::Logs) => Ok(Bytes::from_static(b"[]")),
@@ -67,7 +67,7 @@ fn waiting(view: ClientView<'_>) -> Vec<TxHash> {
     view.state.pool.transactions().iter().map(|tx| *tx.tx_hash()).collect()
 }
 
-/// The canonical blocks that do not precede this one; after a reorg those of the new branch.
+/// Returns the canonical blocks after `seen`; after a reorg, the blocks of the new branch.
 fn blocks_after(view: ClientView<'_>, seen: B256) -> Vec<B256> {
     let tree = &view.state.tree;
     let mut ancestor = tree.get(seen);

@@ -54,7 +54,7 @@ pub(in crate::devchain) fn call(state: &mut State, method: &str, params: Option<
     }
 }
 
-/// An answer that depends on nothing; the method takes no arguments.
+/// Returns a constant answer; the method takes no arguments.
 fn constant(args: &Args<'_>, text: impl Into<Bytes>) -> Answer {
     args.none()?;
     Ok(text.into())

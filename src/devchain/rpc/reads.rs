@@ -31,7 +31,7 @@ pub(super) fn block_by_number(view: ClientView<'_>, args: &Args<'_>) -> Answer {
     }))
 }
 
-/// The receipts of a pending block are not known: `null`.
+/// Returns the receipts of a block. Those of a pending block are unknown: `null`.
 pub(super) fn block_receipts(view: ClientView<'_>, args: &Args<'_>) -> Answer {
     let id = args.at_most(1)?.block_id(0)?;
     let block = view.block(id)?.filter(|_| id != BlockId::Pending);
@@ -62,14 +62,14 @@ pub(super) fn transaction_count(view: ClientView<'_>, id: BlockId, args: &Args<'
     block.map_or_else(|| uncounted(view, id), |block| Ok(quantity(block.transactions.len()).into()))
 }
 
-/// There have been no uncles since the merge.
+/// Returns 0, because there have been no uncles since the merge.
 pub(super) fn uncle_count(view: ClientView<'_>, id: BlockId, args: &Args<'_>) -> Answer {
     args.at_most(1)?;
     let block = view.block(id)?;
     block.map_or_else(|| uncounted(view, id), |_| Ok(quantity(0).into()))
 }
 
-/// The answer to a count in a block that is not there.
+/// Returns the answer to a count in a missing block.
 fn uncounted(view: ClientView<'_>, id: BlockId) -> Answer {
     let head = view.head().number();
     match id {
@@ -89,8 +89,8 @@ fn whole(block: &Arc<Block>, full: bool) -> Bytes {
     if full { block.full_json() } else { block.hashes_json() }
 }
 
-/// A pending block, as geth answers it: what only a sealed block has is `null`, though its transactions
-/// name the hash that the block would have.
+/// Renders a pending block as geth does: members that only a sealed block has are `null`, though its
+/// transactions have the hash that the block would have.
 fn unsealed(block: &Arc<Block>, full: bool) -> Bytes {
     let mut value: Value =
         serde_json::from_slice(&whole(block, full)).expect("the block was rendered as JSON just now");

@@ -1,4 +1,4 @@
-//! What a wallet needs before it sends, and sending.
+//! The methods of a wallet: reads before it sends a transaction, and sending.
 
 use super::{
     answer::{Answer, quantity},
@@ -14,13 +14,13 @@ use alloy_rpc_types_eth::FeeHistory;
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// More than the toy execution charges for anything a wallet is likely to send.
+/// Estimated gas of every transaction, more than the toy execution uses for common ones.
 const GAS_ESTIMATE: u64 = 200_000;
 
-/// The tip that is suggested, in wei.
+/// The suggested tip, in wei.
 const SUGGESTED_TIP: u64 = 1_000_000_000;
 
-/// As many blocks of fee history as geth gives at once.
+/// Most blocks of fee history in one answer, as with geth.
 const MAX_FEE_HISTORY: u64 = 1_024;
 
 pub(super) fn send_raw_transaction(state: &mut State, args: &Args<'_>) -> Answer {
@@ -50,7 +50,7 @@ pub(super) fn code(view: ClientView<'_>, args: &Args<'_>) -> Answer {
     Ok(json(&existing(view, id)?.world.code(address)).into())
 }
 
-/// Every call returns nothing: there is no EVM.
+/// Returns empty data for every call, because there is no EVM.
 pub(super) fn call(view: ClientView<'_>, args: &Args<'_>) -> Answer {
     args.at_most(4)?.required(0)?;
     existing(view, args.block_id_or_latest(1)?)?;
@@ -98,7 +98,7 @@ pub(super) fn fee_history(view: ClientView<'_>, args: &Args<'_>) -> Answer {
     Ok(json(&history).into())
 }
 
-/// The tips of a block's transactions at these percentiles of the gas used.
+/// Returns the tips of a block's transactions at these percentiles of the gas used.
 fn rewards(block: &Block, percentiles: &[f64]) -> Vec<u128> {
     let mut tips: Vec<(u128, u64)> = block
         .transactions
@@ -123,7 +123,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
     part as f64 / whole as f64
 }
 
-/// The block whose state is asked about.
+/// Returns the block whose state the call reads.
 fn existing(view: ClientView<'_>, id: BlockId) -> Result<Arc<Block>, RpcError> {
     view.block(id)?.ok_or_else(|| RpcError::server("header not found"))
 }

@@ -1,4 +1,4 @@
-//! Mining, forks and what clients are let see.
+//! Mining, forks and the view of clients.
 
 use super::{
     super::{Pruned, TagTarget, TransactionKind},
@@ -31,7 +31,7 @@ fn a_reorg_replaces_blocks_and_keeps_transactions() {
 
     let head = chain.reorg(3, 1);
     assert_eq!(head.number, 4);
-    assert_eq!(chain.transactions_of(head.hash), txs, "the last block takes what is left");
+    assert_eq!(chain.transactions_of(head.hash), txs, "the last block takes the rest");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn replica_adopts_branches_and_nothing_else() {
     assert_eq!(replica.adopt(&chain, first.hash), first);
     let skipped = chain.reorg(1, 2);
     let second = chain.reorg(2, 3);
-    assert_eq!(replica.head(), first, "it catches up when told");
+    assert_eq!(replica.head(), first, "it catches up on request");
     assert_eq!(replica.adopt(&chain, second.hash), second);
     assert_eq!(
         ask(&replica, "eth_getBlockByNumber", ("latest", true)),
@@ -105,7 +105,7 @@ fn orphans_change_nothing_until_they_are_the_head() {
     let fork = chain.hash_at(1).unwrap();
     let tx = chain.generate_kind(TransactionKind::Blob);
     let side = chain.build_on(fork, vec![tx.clone()]);
-    assert_ne!(side, chain.build_on(fork, vec![tx.clone()]), "every built block is another");
+    assert_ne!(side, chain.build_on(fork, vec![tx.clone()]), "every built block is different");
     assert_eq!(chain.head(), head);
     assert_eq!(chain.location(*tx.tx_hash()), None);
 
@@ -241,12 +241,12 @@ fn the_mempool_is_mined_first_and_may_be_replaced() {
     assert!(chain.mempool().is_empty());
 
     chain.rollback(1);
-    assert!(chain.mempool().is_empty(), "what was rolled back does not come back by itself");
+    assert!(chain.mempool().is_empty(), "rolled-back transactions do not return to the mempool");
     chain.submit(txs[0].clone()).unwrap();
     let side = chain.build_on(chain.head().hash, vec![txs[0].clone()]);
     assert_eq!(chain.mempool().len(), 1);
     chain.set_head(side);
-    assert!(chain.mempool().is_empty(), "mined by whatever way, it leaves the mempool");
+    assert!(chain.mempool().is_empty(), "a mined transaction leaves the mempool");
     assert_eq!(txs[0].chain_id().unwrap_or(chain.config().chain_id), chain.config().chain_id);
 }
 

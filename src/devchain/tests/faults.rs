@@ -1,4 +1,4 @@
-//! Each way to misbehave.
+//! Every fault and lie.
 
 use super::{
     super::{Fault, Lie},
@@ -154,7 +154,7 @@ async fn content_faults_hit_entries_and_transport_faults_batches() {
     assert_eq!(replies().await.len(), 2);
 }
 
-/// What comes back for a call while the node tells one lie, and what should have.
+/// Returns the answer to a call while the node lies once, and the true answer.
 async fn lied(chain: &DevChain, lie: Lie, method: &str, params: impl Serialize + Clone) -> (Value, Value) {
     chain.fail(lie).on(method).once();
     let told = post(chain, method, params.clone()).await["result"].clone();

@@ -1,4 +1,4 @@
-//! Blocks, transactions and receipts, and what is refused.
+//! Blocks, transactions and receipts, and refused calls.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The development chain is itself checked here: its data by recomputation, its behaviour by example.
+//! Tests of the development chain itself: its data by recomputation, its behaviour by example.
 
 mod control;
 mod faults;
@@ -30,7 +30,7 @@ fn receipts(chain: &DevChain, hash: B256) -> Vec<TransactionReceipt> {
     parse(&chain.receipts_json(hash).unwrap())
 }
 
-/// What the node answers while no fault strikes.
+/// Returns the answer of the node without faults.
 fn ask(chain: &DevChain, method: &str, params: impl Serialize) -> Value {
     parse(&chain.answer(method, params).unwrap())
 }
@@ -39,7 +39,7 @@ fn error_code(chain: &DevChain, method: &str, params: impl Serialize) -> i64 {
     chain.answer(method, params).unwrap_err().code
 }
 
-/// A request's body.
+/// Returns the body of a request.
 fn request(id: impl Serialize, method: &str, params: impl Serialize) -> Bytes {
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string().into()
 }

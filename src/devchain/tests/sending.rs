@@ -1,4 +1,4 @@
-//! What a wallet asks and sends.
+//! The calls of a wallet.
 
 use super::{super::TransactionKind, *};
 use alloy_consensus::{

@@ -1,4 +1,4 @@
-//! Every hash, root, bloom, signature and price, recomputed from what the node says.
+//! Every hash, root, bloom, signature and price, recomputed from the node's answers.
 
 use super::{super::content::transactions::BLOBS, *};
 use alloy_consensus::{
@@ -14,7 +14,7 @@ use alloy_primitives::{Address, Bloom, Bytes as Data, Log, U256, keccak256};
 use alloy_trie::{EMPTY_ROOT_HASH, TrieAccount};
 use std::collections::{HashMap, HashSet};
 
-/// Recomputes all that can be recomputed of a block.
+/// Recomputes all derived values of a block.
 fn verify(chain: &DevChain, hash: B256) {
     let block = full_block(chain, hash);
     let header = &block.header;
@@ -125,7 +125,7 @@ fn forks_with_moved_transactions_recompute() {
     let orphans: Vec<_> = (1..=4).map(|number| chain.hash_at(number).unwrap()).collect();
     let moved = chain.transactions_of(orphans[3]);
     let moved: Vec<_> = moved.iter().rev().map(|tx| chain.transaction(*tx).unwrap()).collect();
-    // The highest first, twice, and backwards: none is refused.
+    // The transactions of the highest block come first, in reverse, and then once more: none is refused.
     chain.reorg_with(4, vec![moved.clone(), Vec::new(), moved]);
     for hash in orphans.into_iter().chain((1..=3).map(|number| chain.hash_at(number).unwrap())) {
         verify(&chain, hash);

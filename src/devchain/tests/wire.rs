@@ -69,7 +69,7 @@ async fn batches_are_answered_entry_by_entry_and_recorded_together() {
     );
     assert_eq!((chain.count("eth_blockNumber"), chain.calls_total(), chain.requests_total()), (2, 4, 2));
     chain.answer("eth_blockNumber", ()).unwrap();
-    assert_eq!(chain.calls_total(), 4, "the truth is asked in private");
+    assert_eq!(chain.calls_total(), 4, "calls for the truth are not recorded");
     chain.clear_calls();
     assert_eq!((chain.calls(), chain.calls_total(), chain.requests_total()), (vec![], 0, 0));
 }
