@@ -23,8 +23,8 @@ use crate::{
 /// or the environment: HOLDFAST_HTTP__MAX_BATCH=100 sets max_batch in [http], HOLDFAST_UPSTREAM_URL the node. Flags
 /// override the environment, which overrides the file.
 ///
-/// SIGHUP reloads the configuration without losing a connection. SIGTERM and ctrl-c answer the requests in flight and
-/// then stop; a second signal stops at once.
+/// SIGHUP reloads the configuration without losing a connection. At SIGTERM or ctrl-c, Holdfast answers the requests in
+/// flight and then exits; at a second signal it exits at once.
 ///
 /// Exits with 0 after a signal to stop, with 64 if the configuration is wrong, and with 1 if it cannot listen or cannot
 /// open the cache directory.

@@ -62,7 +62,7 @@ pub enum Fault {
 /// A way to answer with untrue data. The node lies only about data that it has: `null` and errors do not change.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Lie {
-    /// Another block, transaction or list of receipts of this chain than the one asked for.
+    /// A block, transaction or list of receipts of this chain other than the requested one.
     WrongHash,
     /// A block without its transactions, or a block's receipts without the receipts.
     EmptiedTransactions,
