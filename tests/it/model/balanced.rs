@@ -5,7 +5,7 @@
 //! - An answer equals the answer of one replica at some moment during the call, or at most `max_staleness` before it
 //!   arrived, or the final block at its number. No reorg goes below the finalized block, so one lagging replica must not
 //!   make an orphan final.
-//! - `latest` need not follow a replica that lags.
+//! - `latest` need not follow a replica that lags, or one whose branch contradicts the finalized block.
 //! - `null` is no answer about a block that the proxy showed a moment ago as `latest` or below it, nor about its content,
 //!   as long as every replica has the block or is behind it on its branch. The call may fail instead.
 //! - The tags of a batch follow the same rules as with one node.
@@ -497,6 +497,7 @@ impl<'a> Run<'a> {
         let ever = &self.world.states[..=self.world.last_at(at)];
         if held.any(|state| self.world.allows(call, state, result))
             || self.states(earliest, at).any(|state| self.world.allows_as_head(call, state, at, result))
+            || self.states(earliest, at).any(|state| self.allows_instead_of_orphan(call, state, at, result))
             || ever.iter().any(|state| self.world.allows_as_final(call, state, result))
         {
             drop(held);
@@ -512,6 +513,25 @@ impl<'a> Run<'a> {
             self.world.last(),
             self.world.called_final,
         ))
+    }
+
+    /// Returns whether `result` is a head that the proxy may keep, because this replica shows another block at a number that
+    /// is final on the branch of that head.
+    fn allows_instead_of_orphan(&self, call: &Call, shown: &State, until: Instant, result: &Bytes) -> bool {
+        let states = &self.world.states[..=self.world.last_at(until)];
+        let contradicts = |kept: &State| {
+            let is_shared = |state: &&State, number: usize| {
+                kept.visible.get(number).is_some_and(|block| state.visible.get(number) == Some(block))
+            };
+            let finalized = |state: &State| usize::try_from(state.finalized?).ok();
+            let shared =
+                states.iter().filter(|state| finalized(state).is_some_and(|at| is_shared(state, at)));
+            let Some(highest) = shared.filter_map(finalized).max() else { return false };
+            let mut blocks = shown.visible.iter().zip(kept.visible.iter()).take(highest + 1);
+            blocks.any(|(shown, kept)| shown != kept)
+        };
+        let mut kept = states.iter().filter(|kept| self.world.allows(call, kept, result));
+        call.names_the_head() && kept.any(contradicts)
     }
 
     fn note_circumstances(&self) {
@@ -665,6 +685,28 @@ fn orphan_below_the_finalized_block_is_not_the_head() {
             Happens::StayBehind { replica: 1, restart: true },
             Happens::Step(Step::Wait(30)),
             Happens::ShowHead { ahead: 0, question: Question::Receipt(0) },
+        ];
+        let setting = Setting { fast_finality: true, followed: false };
+        run(setting, &Seen::default(), &steps).unwrap_or_else(|error| panic!("{shift}: {error}"));
+    }
+}
+
+/// A replica shows an orphan as its head, at the number of the finalized block.
+#[test]
+fn orphan_at_the_finalized_number_is_not_the_head() {
+    let head = Question::BlockByNumber(Place::Below(0), false);
+    for shift in 0..40 {
+        let steps = [
+            Happens::Step(Step::Mine(7, 0)),
+            Happens::Lag { replica: 0, changes: 2 },
+            Happens::Step(Step::Reorg { depth: 1, length: 3 }),
+            Happens::Step(Step::Reorg { depth: 1, length: 3 }),
+            Happens::Shift(shift),
+            Happens::Step(Step::Ask(head)),
+            Happens::Step(Step::Mine(1, 0)),
+            Happens::Step(Step::Wait(1_001)),
+            Happens::Step(Step::Start(Question::BlockByNumber(Place::Latest, false))),
+            Happens::Step(Step::Ask(head)),
         ];
         let setting = Setting { fast_finality: true, followed: false };
         run(setting, &Seen::default(), &steps).unwrap_or_else(|error| panic!("{shift}: {error}"));
