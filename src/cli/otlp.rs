@@ -220,13 +220,13 @@ impl SpanExporter for Completed {
 /// Sets the kind and the status of a span. Done here and not where spans are created, because the log shows the fields that
 /// are set there.
 fn complete(span: &mut SpanData) {
-    let log_throttle = |key: &str| {
+    let value_of = |key: &str| {
         span.attributes
             .iter()
-            .find(|log_throttle| log_throttle.key.as_str() == key)
-            .map(|log_throttle| log_throttle.value.as_str())
+            .find(|attribute| attribute.key.as_str() == key)
+            .map(|attribute| attribute.value.as_str())
     };
-    let outcome = log_throttle("outcome");
+    let outcome = value_of("outcome");
     match &*span.name {
         "request" => span.span_kind = SpanKind::Server,
         "upstream" => {

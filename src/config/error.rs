@@ -190,13 +190,12 @@ fn shown(found: &Actual, path: &[String]) -> String {
 
 /// Removes the line of source that TOML errors quote, which may hold a secret.
 fn without_excerpt(message: &str) -> String {
-    let is_excerpt = |line: &&str| {
-        !line.split('|').next().is_some_and(|left| {
-            line.contains('|') && left.trim().chars().all(|character| character.is_ascii_digit())
-        })
+    let is_excerpt = |line: &str| {
+        line.split_once('|')
+            .is_some_and(|(left, _)| left.trim().chars().all(|character| character.is_ascii_digit()))
     };
-    let kept: Vec<_> =
-        message.lines().filter(is_excerpt).map(str::trim).filter(|line| !line.is_empty()).collect();
+    let lines = message.lines().filter(|line| !is_excerpt(line)).map(str::trim);
+    let kept: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
     kept.join(": ")
 }
 

@@ -178,10 +178,7 @@ fn errors_name_file_key_and_expected_value() {
             "[tracing]\notlp = { env = 'HOLDFAST_IS_NOT_SET' }",
             "FILE: tracing.otlp: the environment variable HOLDFAST_IS_NOT_SET is not set, or not UTF-8",
         ),
-        (
-            "[methods]\nallow = ['eth_[ab]']",
-            "FILE: methods.allow: \"eth_[ab]\" is not a method name pattern",
-        ),
+        ("[methods]\nallow = ['eth_[ab]']", "FILE: methods.allow: \"eth_[ab]\" is not a method name pattern"),
         (
             "[methods]\ntrusted_origins = ['*']",
             "FILE: methods.trusted_origins: \"*\" would let every website sign",

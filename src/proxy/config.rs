@@ -130,7 +130,8 @@ impl MethodsConfig {
 
     /// Checks that all patterns are valid.
     ///
-    /// # Errors Returns the name of the list and its first invalid pattern.
+    /// # Errors
+    /// Returns the name of the list and its first invalid pattern.
     pub fn check(&self) -> Result<(), (&'static str, GlobError)> {
         for (key, globs) in [("allow", &self.allow), ("deny", &self.deny)] {
             for glob in globs {

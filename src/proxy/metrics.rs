@@ -286,7 +286,7 @@ impl Metrics {
         elapsed: Duration,
     ) {
         self.0.by_method[method.index()][counted.index()].inc();
-        self.0.by_from[counted.whence(waited) as usize].observe(elapsed);
+        self.0.by_from[counted.served_from(waited) as usize].observe(elapsed);
     }
 
     /// Counts a result served from memory.

@@ -12,7 +12,7 @@ use super::{
     layers::{admit::AdmitLayer, cached::CachedLayer, deadline::DeadlineLayer, measure::MeasureLayer},
     lookup::{CacheLookup, CacheState},
     miss::{
-        answer::Answerer, existing::Existing, fetch_answer::AnswerFetcher, fetcher::Fetcher,
+        answer::Answerer, existing::KnownToExist, fetch_answer::AnswerFetcher, fetcher::Fetcher,
         forward::Forwarder, load::Loader, prefetch::Prefetcher, prove::Prover, respond::Responder,
         store::Store,
     },
@@ -67,7 +67,7 @@ pub fn proxy(
     let state = Arc::new(CacheState::new(cache));
     let lookup = Arc::new(CacheLookup::new(state.clone(), view.clone(), verifier.clone(), metrics.clone()));
     let store = Store::new(state.clone(), view.clone(), verifier.clone(), tiers.write_back().clone());
-    let existing = Existing::new(state.clone(), view.clone());
+    let existing = KnownToExist::new(state.clone(), view.clone());
     let fetcher = Arc::new(Fetcher::new(head.clone(), store.clone(), existing.clone(), &parts));
     let loader =
         Arc::new(Loader::new(tiers, head.clone(), state.clone(), store.clone(), config.chain_id, &parts));

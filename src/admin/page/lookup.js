@@ -4,7 +4,7 @@ import { $, bytes, dot, element, pair, plural, say, small, span, whole } from '.
 
 const KINDS = {
   block: 'whole block',
-  head: 'block with hashes',
+  block_hashes: 'block with hashes',
   receipts: 'all receipts',
   transaction: 'single transaction',
   receipt: 'single receipt',

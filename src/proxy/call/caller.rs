@@ -27,7 +27,8 @@ pub struct Caller {
 impl Caller {
     /// Charges one call to the rate limit.
     ///
-    /// # Errors Returns the time until the next call is allowed.
+    /// # Errors
+    /// Returns the time until the next call is allowed.
     pub fn charge(&self) -> Result<(), Duration> {
         self.bucket.as_ref().map_or(Ok(()), Bucket::take)
     }

@@ -176,7 +176,7 @@ impl PacketContext {
 
     /// Returns whether another call of the packet also uses a tag, so that the block of `tag` must be on the same
     /// branch.
-    pub(crate) fn shares(&self, tag: Tag) -> bool {
+    pub(crate) fn has_several_tags(&self, tag: Tag) -> bool {
         let is_pinned = |tag: &Tag| matches!(tag, Tag::Latest | Tag::Safe | Tag::Finalized);
         let tags = self.queries().filter_map(Query::tag);
         is_pinned(&tag) && tags.filter(is_pinned).nth(1).is_some()
@@ -184,7 +184,7 @@ impl PacketContext {
 
     /// Returns the number of distinct answers that this packet asks for within `block`; `locate` maps a transaction
     /// to its block.
-    pub(crate) fn wanted(
+    pub(crate) fn answers_in_block(
         &self,
         part: Part,
         block: BlockHash,

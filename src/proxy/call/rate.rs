@@ -158,7 +158,8 @@ impl Bucket {
 
     /// Takes one call out of the bucket.
     ///
-    /// # Errors Returns the time until the next call is allowed.
+    /// # Errors
+    /// Returns the time until the next call is allowed.
     pub fn take(&self) -> Result<(), Duration> {
         let (now, mut tokens) = (Instant::now(), self.tokens.lock());
         match tokens.wait(1, now) {

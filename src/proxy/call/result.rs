@@ -104,7 +104,7 @@ impl CallResult {
     }
 
     /// Returns the source of the answer. `waited` says whether the call had to wait.
-    pub(crate) fn whence(self, waited: bool) -> ServedFrom {
+    pub(crate) fn served_from(self, waited: bool) -> ServedFrom {
         match self {
             Self::Answered(Outcome::Hit(_) | Outcome::Derived(_)) if !waited => ServedFrom::Memory,
             Self::Answered(Outcome::Restored(_)) => ServedFrom::Tier,

@@ -9,11 +9,11 @@ use crate::timeout::timeout;
 
 /// The running task, if any.
 #[derive(Debug, Default)]
-pub(crate) struct Single(Mutex<Option<UnderWay>>);
+pub(crate) struct SingleTask(Mutex<Option<RunningTask>>);
 
 /// A running task, started by this call or another.
 #[derive(Clone, Debug)]
-pub(crate) struct UnderWay {
+pub(crate) struct RunningTask {
     begun: Instant,
     /// Closed when the task ends, even if it panics.
     ended: watch::Receiver<()>,
@@ -21,17 +21,17 @@ pub(crate) struct UnderWay {
     pub(crate) is_ours: bool,
 }
 
-// === impl Single ===
+// === impl SingleTask ===
 
-impl Single {
+impl SingleTask {
     /// Starts `work` in its own task, unless a task is running.
-    pub(crate) fn begin<F>(&self, work: impl FnOnce() -> F) -> UnderWay
+    pub(crate) fn begin<F>(&self, work: impl FnOnce() -> F) -> RunningTask
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let mut under_way = self.0.lock();
         if let Some(theirs) = under_way.as_ref().filter(|it| !it.has_ended()) {
-            return UnderWay { is_ours: false, ..theirs.clone() };
+            return RunningTask { is_ours: false, ..theirs.clone() };
         }
         let (ends, ended) = watch::channel(());
         let work = work();
@@ -39,7 +39,7 @@ impl Single {
             let _ends = ends;
             work.await;
         });
-        under_way.insert(UnderWay { begun: Instant::now(), ended, is_ours: true }).clone()
+        under_way.insert(RunningTask { begun: Instant::now(), ended, is_ours: true }).clone()
     }
 
     pub(crate) fn is_under_way(&self) -> bool {
@@ -49,7 +49,7 @@ impl Single {
 
 // === impl UnderWay ===
 
-impl UnderWay {
+impl RunningTask {
     fn has_ended(&self) -> bool {
         self.ended.has_changed().is_err()
     }
@@ -74,7 +74,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn hanging_task_delays_waiters_once() {
-        let single = Single::default();
+        let single = SingleTask::default();
         let begun = Instant::now();
         let first = single.begin(std::future::pending);
         assert!(first.is_ours && single.is_under_way());
@@ -89,7 +89,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn next_task_starts_after_a_panic() {
-        let (single, done) = (Single::default(), Arc::new(Semaphore::new(0)));
+        let (single, done) = (SingleTask::default(), Arc::new(Semaphore::new(0)));
         single.begin(|| async { panic!("on purpose") }).wait(PATIENCE).await;
         let does = done.clone();
         let next = single.begin(|| async move { does.add_permits(1) });

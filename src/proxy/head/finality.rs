@@ -80,7 +80,7 @@ impl FinalityTracker {
                 self.source.check_chain(by).await?;
                 return Err(error);
             }
-            Err(UpstreamError::Empty) => return Err(unshown()),
+            Err(UpstreamError::Empty) => return Err(finalized_not_shown()),
             shown => shown?,
         };
         match shown {
@@ -108,9 +108,9 @@ impl FinalityTracker {
                     self.source.check_chain(by).await?;
                     Ok(FinalCheck::Stands)
                 }
-                _ => Err(unshown()),
+                _ => Err(finalized_not_shown()),
             },
-            Err(NotShown::Broken | NotShown::Other) => Err(unshown()),
+            Err(NotShown::Broken | NotShown::Other) => Err(finalized_not_shown()),
         }
     }
 
@@ -120,7 +120,7 @@ impl FinalityTracker {
             Ok(own) => Ok(Some(own.link())),
             // Some nodes without finality answer with an error.
             Err(NotShown::Absent(_) | NotShown::Refused(_) | NotShown::Broken) => Ok(None),
-            Err(NotShown::Other) => Err(unshown()),
+            Err(NotShown::Other) => Err(finalized_not_shown()),
         }
     }
 
@@ -329,7 +329,7 @@ impl FinalityTracker {
 
 /// Returns the error for a finalized block that the endpoint neither showed nor denied. It counts as a failure, so that
 /// calls for the head fail: if they were forwarded, the node could show clients a head that the view has not accepted.
-pub(super) fn unshown() -> UpstreamError {
+pub(super) fn finalized_not_shown() -> UpstreamError {
     UpstreamError::Malformed {
         method: "eth_getBlockByNumber",
         expected: "the finalized block",

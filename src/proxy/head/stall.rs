@@ -52,7 +52,7 @@ pub(super) struct Pace {
 
 impl Pace {
     /// Records a new head.
-    pub(super) fn moves(&mut self, head: BlockNumber, now: Instant) {
+    pub(super) fn record_head(&mut self, head: BlockNumber, now: Instant) {
         let grown = self.head.and_then(|(before, since)| {
             let blocks = u32::try_from(head.0.checked_sub(before.0)?).ok().filter(|blocks| *blocks > 0)?;
             Some(now.duration_since(since) / blocks)
@@ -67,8 +67,8 @@ impl Pace {
 
     /// Returns by how many blocks another endpoint must be ahead to become primary, if a comparison is due: the head
     /// stalls, or was not compared for a while. The caller makes that comparison.
-    pub(super) fn looks_elsewhere(&mut self, now: Instant) -> Option<u64> {
-        let margin = match self.stands_still(now) {
+    pub(super) fn comparison_due(&mut self, now: Instant) -> Option<u64> {
+        let margin = match self.is_stalled(now) {
             true => 1,
             false if self.compares.is_some_and(|due| due <= now) => BEHIND,
             false => return None,
@@ -78,7 +78,7 @@ impl Pace {
         Some(margin)
     }
 
-    fn stands_still(&mut self, now: Instant) -> bool {
+    fn is_stalled(&mut self, now: Instant) -> bool {
         let patience = (self.interval.unwrap_or(USUAL) * MISSING).clamp(SHORTEST, LONGEST);
         let Some((_, since)) = self.head else { return false };
         let (last, mut backoff) = self.looked.unwrap_or((since, Backoff::new(patience, LOOKS)));
@@ -103,14 +103,14 @@ mod tests {
     fn going(interval: Duration, start: Instant) -> (Pace, Instant) {
         let mut pace = Pace::default();
         for block in 0..50u32 {
-            pace.moves(BlockNumber(block.into()), start + interval * block);
+            pace.record_head(BlockNumber(block.into()), start + interval * block);
         }
         (pace, start + interval * 49)
     }
 
     /// Returns the seconds after the last block at which a comparison is due.
     fn looks(mut pace: Pace, last: Instant, seconds: u64) -> Vec<u64> {
-        (0..seconds).filter(|second| pace.stands_still(last + Duration::from_secs(*second))).collect()
+        (0..seconds).filter(|second| pace.is_stalled(last + Duration::from_secs(*second))).collect()
     }
 
     #[test]
@@ -121,8 +121,8 @@ mod tests {
             assert_eq!(looks(pace, last, 400).first(), Some(&first), "{interval} ms");
         }
         let mut pace = Pace::default();
-        assert!(!pace.stands_still(start), "no head yet");
-        pace.moves(BlockNumber(7), start);
+        assert!(!pace.is_stalled(start), "no head yet");
+        pace.record_head(BlockNumber(7), start);
         assert_eq!(looks(pace, start, 400).first(), Some(&48));
     }
 
@@ -130,9 +130,9 @@ mod tests {
     fn comparisons_back_off_until_the_next_block() {
         let (mut pace, last) = going(Duration::from_secs(2), Instant::now());
         assert_eq!(looks(pace, last, 250), [15, 30, 60, 120, 180, 240]);
-        assert!(pace.stands_still(last + Duration::from_secs(20)));
-        pace.moves(BlockNumber(50), last + Duration::from_secs(21));
-        assert!(!pace.stands_still(last + Duration::from_secs(30)));
+        assert!(pace.is_stalled(last + Duration::from_secs(20)));
+        pace.record_head(BlockNumber(50), last + Duration::from_secs(21));
+        assert!(!pace.is_stalled(last + Duration::from_secs(30)));
         assert_eq!(pace.age(last + Duration::from_secs(30)), Some(Duration::from_secs(9)));
     }
 
@@ -141,10 +141,10 @@ mod tests {
         let start = Instant::now();
         let (mut pace, last) = going(Duration::from_secs(2), start);
         let later = last + Duration::from_secs(3600);
-        pace.moves(BlockNumber(49 + 1800), later);
+        pace.record_head(BlockNumber(49 + 1800), later);
         assert_eq!(looks(pace, later, 60).first(), Some(&15));
         // Nor does a rollback say anything about the interval.
-        pace.moves(BlockNumber(3), later);
+        pace.record_head(BlockNumber(3), later);
         assert_eq!(looks(pace, later, 60).first(), Some(&15));
     }
 
@@ -155,9 +155,9 @@ mod tests {
         for second in 0..1000 {
             let now = start + Duration::from_secs(second);
             if second.is_multiple_of(12) {
-                pace.moves(BlockNumber(second / 12), now);
+                pace.record_head(BlockNumber(second / 12), now);
             }
-            match pace.looks_elsewhere(now) {
+            match pace.comparison_due(now) {
                 Some(BEHIND) => compared.push(second),
                 Some(other) => panic!("{other} at {second} s"),
                 None => {}

@@ -18,8 +18,8 @@ use tokio::{sync::Notify, time::Instant};
 use tracing::{debug, info};
 
 use super::{
-    background::Single,
-    finality::{FinalCheck, FinalityTracker, unshown},
+    background::SingleTask,
+    finality::{FinalCheck, FinalityTracker, finalized_not_shown},
     source::{HeaderSource, Shown},
     stall::Pace,
     view::SharedView,
@@ -59,7 +59,7 @@ pub(crate) struct HeadTracker {
     metrics: Metrics,
     refreshes: Coalesce<Tag, Result<(), UpstreamError>>,
     /// The running finality update.
-    updating: Single,
+    updating: SingleTask,
     times: Mutex<RefreshTimes>,
     /// Notifies of a head change. One permit is stored for the waiting task.
     moved: Notify,
@@ -98,7 +98,7 @@ impl HeadTracker {
             upstream,
             metrics,
             refreshes: Coalesce::default(),
-            updating: Single::default(),
+            updating: SingleTask::default(),
             times: Mutex::default(),
             moved: Notify::new(),
             working: AtomicBool::new(false),
@@ -263,7 +263,7 @@ impl HeadTracker {
         if change == HeadChange::Unlinked {
             // Finality advanced meanwhile: the next refresh requests that block.
             self.metrics.head_observed(change);
-            return Err(unshown());
+            return Err(finalized_not_shown());
         }
         self.view.note_refresh(sent, wall);
         self.metrics.head_observed(change);
@@ -275,7 +275,7 @@ impl HeadTracker {
         self.source.store(shown);
         if !matches!(change, HeadChange::Outdated | HeadChange::Same | HeadChange::Lag) {
             self.view.note_move(now);
-            self.times.lock().pace.moves(link.number, now.time);
+            self.times.lock().pace.record_head(link.number, now.time);
             self.moved.notify_one();
         }
         if let (HeadChange::Same | HeadChange::Extended(_), Some(by)) = (change, shown_by) {
@@ -294,7 +294,7 @@ impl HeadTracker {
         if self.upstream.is_single() {
             return;
         }
-        let Some(margin) = self.times.lock().pace.looks_elsewhere(now.time) else { return };
+        let Some(margin) = self.times.lock().pace.comparison_due(now.time) else { return };
         let this = self.clone();
         tokio::spawn(async move {
             let Some((other, further)) = this.source.fetch_head_elsewhere(by, now).await else { return };

@@ -117,7 +117,7 @@ impl TransactionLookup<'_> {
             }
             Located::Nowhere | Located::Unlocatable => None,
         };
-        let together = self.packet.wanted(part, block, locate);
+        let together = self.packet.answers_in_block(part, block, locate);
         // Only the whole proves a part.
         if self.entries.demands_proof(Kind::of(part)) || self.prefetch.is_due(part, block, hash, together) {
             LookupPlan::Prefetch(whole, single)

@@ -6,11 +6,11 @@ use futures_util::poll;
 use tokio::time;
 
 use super::{
-    existing::Existing,
-    fetch_answer::{AnswerFetcher, Came, denies},
+    existing::KnownToExist,
+    fetch_answer::{AnswerFetcher, FetchResult, denies},
     fetcher::{Fetched, Fetcher},
     forward::Forwarder,
-    load::{Loader, Upstreams},
+    load::{Loader, UpstreamState},
     prefetch::Prefetcher,
     prove::Prover,
 };
@@ -49,7 +49,7 @@ pub(crate) struct Answerer {
     pub(crate) view: Arc<SharedView>,
     pub(crate) state: Arc<CacheState>,
     pub(crate) lookup: Arc<CacheLookup>,
-    pub(crate) existing: Existing,
+    pub(crate) existing: KnownToExist,
     pub(crate) loader: Arc<Loader>,
     pub(crate) fetcher: Arc<Fetcher>,
     pub(crate) prover: Prover,
@@ -80,7 +80,7 @@ impl Answerer {
     /// Answers before any upstream has shown its chain.
     async fn answer_at_start(self: Arc<Self>, asked: QueryCall) -> Result<Answered, CallError> {
         if asked.query.names_hash()
-            && let Some(answered) = self.load(&asked, Upstreams::Silent).await
+            && let Some(answered) = self.load(&asked, UpstreamState::Unreachable).await
         {
             // Content with this hash is the same on every chain.
             return Ok(answered);
@@ -89,7 +89,7 @@ impl Answerer {
         // Do not wait until the end for an upstream that hangs at the start.
         let loaded = async {
             time::sleep(SILENCE).await;
-            self.load(&asked, Upstreams::Silent).await
+            self.load(&asked, UpstreamState::Unreachable).await
         };
         let answered = tokio::select! {
             answered = &mut answering => answered,
@@ -106,14 +106,14 @@ impl Answerer {
     ) -> Result<Answered, CallError> {
         match answered {
             Err(error) if error.is_outage() => {
-                Box::pin(self.load(asked, Upstreams::Silent)).await.ok_or(error)
+                Box::pin(self.load(asked, UpstreamState::Unreachable)).await.ok_or(error)
             }
             answered => answered,
         }
     }
 
     /// Loads the answer from a tier, if one has it.
-    async fn load(&self, asked: &QueryCall, upstreams: Upstreams) -> Option<Answered> {
+    async fn load(&self, asked: &QueryCall, upstreams: UpstreamState) -> Option<Answered> {
         let arrival = asked.request.packet().arrival(self.view.clock());
         let tier = self.loader.load(asked.query, arrival, upstreams).await?;
         match self.lookup.plan(asked.query, asked.request.packet()) {
@@ -165,7 +165,7 @@ impl Answerer {
                 let answered = self.concurrency.within(client, forwarding).await?.answered;
                 let is_content = answered.answer.is_content();
                 // Nothing shows whether the answer is of the same block as the answers to the other calls.
-                if is_content && packet.shares(tag) && !self.view.tracker().is_suspended() {
+                if is_content && packet.has_several_tags(tag) && !self.view.tracker().is_suspended() {
                     return Err(CallError::Left { tag });
                 }
                 return Ok(answered);
@@ -298,7 +298,7 @@ impl Answerer {
             let plan = plan.take().unwrap_or_else(look_up);
             if let LookupPlan::Fetch(_) | LookupPlan::Prefetch(..) | LookupPlan::Confirm(..) = plan
                 && !mem::replace(&mut tiers_asked, true)
-                && let Some(answered) = Box::pin(self.load(asked, Upstreams::Answer)).await
+                && let Some(answered) = Box::pin(self.load(asked, UpstreamState::Reachable)).await
             {
                 return Ok(answered);
             }
@@ -313,10 +313,10 @@ impl Answerer {
                     break;
                 }
                 LookupPlan::Fetch(fetch) => match self.answers.fetch(asked, fetch, arrival).await? {
-                    Came::Answer(answered) => return Ok(answered),
-                    Came::Changed => Ok(()),
+                    FetchResult::Answer(answered) => return Ok(answered),
+                    FetchResult::Changed => Ok(()),
                     // The upstream does not have a block that the view named: refresh the view.
-                    Came::Denied => {
+                    FetchResult::Denied => {
                         denied = Some(fetch);
                         self.head.refresh(Tag::Latest, view.clock().now()).await
                     }
@@ -327,9 +327,9 @@ impl Answerer {
                         continue;
                     }
                     match self.answers.fetch(asked, alone, arrival).await? {
-                        Came::Answer(answered) => return Ok(answered),
-                        Came::Changed => Ok(()),
-                        Came::Denied => break,
+                        FetchResult::Answer(answered) => return Ok(answered),
+                        FetchResult::Changed => Ok(()),
+                        FetchResult::Denied => break,
                     }
                 }
                 LookupPlan::Renew(fetch, piece) => {
@@ -347,9 +347,9 @@ impl Answerer {
                         continue;
                     }
                     match self.answers.fetch(asked, alone, arrival).await? {
-                        Came::Answer(answered) => return Ok(answered),
-                        Came::Changed => Ok(()),
-                        Came::Denied => break,
+                        FetchResult::Answer(answered) => return Ok(answered),
+                        FetchResult::Changed => Ok(()),
+                        FetchResult::Denied => break,
                     }
                 }
             };

@@ -8,15 +8,15 @@ use crate::{
 
 /// The view before a call was sent.
 #[derive(Clone, Copy)]
-pub(super) struct Before {
+pub(super) struct ViewBefore {
     pub(super) head: Option<Link>,
     /// Block at the number that the query names.
     pub(super) named: Option<BlockHash>,
 }
 
-// === impl Before ===
+// === impl ViewBefore ===
 
-impl Before {
+impl ViewBefore {
     /// Captures the view before a call for this query is sent.
     pub(super) fn new(view: &SharedView, query: Query) -> Self {
         let tracker = view.tracker();

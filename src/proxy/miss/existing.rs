@@ -15,14 +15,14 @@ const NEWEST: usize = 16;
 
 /// Blocks and transactions that are known to exist. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Existing {
+pub(crate) struct KnownToExist {
     state: Arc<CacheState>,
     view: Arc<SharedView>,
 }
 
 // === impl Existing ===
 
-impl Existing {
+impl KnownToExist {
     pub(crate) fn new(state: Arc<CacheState>, view: Arc<SharedView>) -> Self {
         Self { state, view }
     }

@@ -7,8 +7,8 @@ use tokio::time;
 use tracing::debug;
 
 use super::{
-    changes::Before,
-    existing::Existing,
+    changes::ViewBefore,
+    existing::KnownToExist,
     fetcher::{Fetched, Fetcher, canonical},
     forward::Forwarder,
     load::Loader,
@@ -50,7 +50,7 @@ pub(crate) struct AnswerFetcher {
     pub(crate) view: Arc<SharedView>,
     pub(crate) state: Arc<CacheState>,
     pub(crate) store: Store,
-    pub(crate) existing: Existing,
+    pub(crate) existing: KnownToExist,
     pub(crate) fetcher: Arc<Fetcher>,
     pub(crate) prover: Prover,
     pub(crate) prefetcher: Prefetcher,
@@ -59,7 +59,7 @@ pub(crate) struct AnswerFetcher {
 }
 
 /// Result of a fetch for a call.
-pub(super) enum Came {
+pub(super) enum FetchResult {
     /// The answer.
     Answer(Answered),
     /// The chain changed meanwhile: look up again.
@@ -103,11 +103,11 @@ impl AnswerFetcher {
         asked: &QueryCall,
         fetch: Query,
         arrival: Stamp,
-    ) -> Result<Came, CallError> {
+    ) -> Result<FetchResult, CallError> {
         if self.state.uncacheable.is_lacking(fetch) && self.existing.known(asked, fetch).is_some() {
             return Err(CallError::Lacking { what: fetch });
         }
-        let before = Before::new(&self.view, asked.query);
+        let before = ViewBefore::new(&self.view, asked.query);
         let Shared { value, joined, sent } = match self.fetcher.fetch(fetch, arrival).await {
             Ok(shared) => shared,
             // The call asked for more than the client needs: the answer may be too large, or the node may refuse it.
@@ -134,13 +134,13 @@ impl AnswerFetcher {
             None => (value, joined, sent),
             Some(known) => match Box::pin(self.insist(asked, fetch, known)).await? {
                 Some(Shared { value, joined, sent }) => (value, joined, sent),
-                None => return Ok(Came::Changed),
+                None => return Ok(FetchResult::Changed),
             },
         };
         if let Some((number, hash)) = misnumbered(asked.query, &value) {
             // The view has this block at a wrong number. Drop it from the view, and refresh.
             self.view.learn(|tracker, _| tracker.remove(number, hash));
-            return Ok(Came::Denied);
+            return Ok(FetchResult::Denied);
         }
         let place = match &value {
             Fetched::Content(content) => content.named_home(),
@@ -148,7 +148,7 @@ impl AnswerFetcher {
         };
         let is_error = matches!(value, Fetched::Other(Answer::Error(_)));
         if !is_error && self.is_overtaken(asked, place, before, sent) {
-            return Ok(Came::Changed);
+            return Ok(FetchResult::Changed);
         }
         let outcome = |kept| match (joined, kept) {
             (true, _) => Outcome::Joined,
@@ -161,14 +161,14 @@ impl AnswerFetcher {
                 // On a development chain, pass on the node's answer.
                 let is_development = self.view.tracker().rules().development;
                 let answered = Answered::new(answer, outcome(false));
-                return Ok(if is_development { Came::Answer(answered) } else { Came::Denied });
+                return Ok(if is_development { FetchResult::Answer(answered) } else { FetchResult::Denied });
             }
             Fetched::Other(answer) => {
                 if self.denies_block(asked, fetch, &answer) {
                     if let Some(number) = asked.query.number().filter(|_| !is_block_by_hash(fetch)) {
                         self.check_place(number).await;
                     }
-                    return Ok(Came::Denied);
+                    return Ok(FetchResult::Denied);
                 }
                 let is_content = answer.is_content();
                 // The node also answers for a count of a block that does not exist, because nodes differ.
@@ -185,7 +185,7 @@ impl AnswerFetcher {
                 if is_content && self.prover.demands_proof(asked.query) && self.prover.rejects() {
                     return Err(CallError::Unproved);
                 }
-                return Ok(Came::Answer(Answered::new(answer, outcome(false))));
+                return Ok(FetchResult::Answer(Answered::new(answer, outcome(false))));
             }
         };
         let answer = if self.prover.demands_proof(asked.query) {
@@ -197,28 +197,28 @@ impl AnswerFetcher {
         };
         // The proof, or the rest of the block, may have taken a while.
         if self.is_overtaken(asked, place, before, sent) {
-            return Ok(Came::Changed);
+            return Ok(FetchResult::Changed);
         }
         let outcome = match self.loader.tier_of(&content) {
             Some(tier) => Outcome::Restored(tier),
             None => outcome(self.fetcher.is_kept(&content)),
         };
         match answer {
-            Some(bytes) => Ok(Came::Answer(Answered::new(Answer::Result(bytes), outcome))),
+            Some(bytes) => Ok(FetchResult::Answer(Answered::new(Answer::Result(bytes), outcome))),
             None => self.forward_instead(asked, arrival).await,
         }
     }
 
-    async fn forward_instead(&self, asked: &QueryCall, arrival: Stamp) -> Result<Came, CallError> {
+    async fn forward_instead(&self, asked: &QueryCall, arrival: Stamp) -> Result<FetchResult, CallError> {
         let forwarded = Box::pin(self.forwarder.forward_as_asked(asked, arrival)).await?;
         if self.forwarder.is_excluded(asked, &forwarded).await {
-            return Ok(Came::Changed);
+            return Ok(FetchResult::Changed);
         }
-        Ok(Came::Answer(forwarded.answered))
+        Ok(FetchResult::Answer(forwarded.answered))
     }
 
     /// Returns whether the chain changed under an answer while the call waited. Orphans are served by hash.
-    fn is_overtaken(&self, asked: &QueryCall, place: Option<Home>, before: Before, sent: Stamp) -> bool {
+    fn is_overtaken(&self, asked: &QueryCall, place: Option<Home>, before: ViewBefore, sent: Stamp) -> bool {
         !asked.query.names_hash()
             && match place {
                 Some(place) => before.has_changed(&self.view, place, sent),

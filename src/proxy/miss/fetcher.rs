@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use super::{existing::Existing, store::Store};
+use super::{existing::KnownToExist, store::Store};
 use crate::{
     chain::{Contrary, Link, Stamp},
     eth::{At, BlockNumber, Home, Part, Place, Query, Tag, TxHash},
@@ -31,8 +31,8 @@ pub(crate) enum Fetched {
 }
 
 /// A query, and whether any endpoint may answer it.
-type Flight = (Query, Anybody);
-type Anybody = bool;
+type Flight = (Query, AnyEndpoint);
+type AnyEndpoint = bool;
 
 /// Fetches content.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(crate) struct Fetcher {
     head: Arc<HeadTracker>,
     view: Arc<SharedView>,
     state: Arc<CacheState>,
-    existing: Existing,
+    existing: KnownToExist,
     store: Store,
     upstream: Upstream,
     verifier: Verifier,
@@ -79,7 +79,12 @@ pub(super) fn canonical(query: Query, sent: Stamp) -> Option<Stamp> {
 // === impl Fetcher ===
 
 impl Fetcher {
-    pub(crate) fn new(head: Arc<HeadTracker>, store: Store, existing: Existing, parts: &ProxyParts) -> Self {
+    pub(crate) fn new(
+        head: Arc<HeadTracker>,
+        store: Store,
+        existing: KnownToExist,
+        parts: &ProxyParts,
+    ) -> Self {
         let ProxyParts { upstream, verifier, metrics, .. } = parts.clone();
         let (view, state) = (head.view().clone(), existing.state().clone());
         Self { head, view, state, existing, store, upstream, verifier, metrics, flights: Coalesce::default() }
@@ -219,7 +224,9 @@ impl Fetcher {
             self.store.note_uncacheable(query);
         }
         Ok(match verdict {
-            Some(Verdict::Passed(content)) => Fetched::Content(self.keep(content, canonical).await),
+            Some(Verdict::Passed(content)) => {
+                Fetched::Content(self.store_if_canonical(content, canonical).await)
+            }
             Some(Verdict::Unproved(_, Some(content))) => {
                 self.place_unproved(&content, canonical).await;
                 Fetched::Content(content)
@@ -235,7 +242,11 @@ impl Fetcher {
 
     /// Stores content if the view agrees with its position. `canonical` is the send time if the answer says which
     /// block is canonical; answers by block hash do not.
-    pub(super) async fn keep(self: &Arc<Self>, content: Content, canonical: Option<Stamp>) -> Content {
+    pub(super) async fn store_if_canonical(
+        self: &Arc<Self>,
+        content: Content,
+        canonical: Option<Stamp>,
+    ) -> Content {
         // Where proof is demanded, unproved content counts for nothing, and neither does the position that it names.
         let kind = Kind::of(content.part());
         if content.level() != Level::Proved && self.verifier.demands_proof(kind) {
@@ -285,7 +296,7 @@ impl Fetcher {
             Content::Receipts(receipts) => {
                 let Some(Home { block, number }) = receipts.home() else { return false };
                 let agrees = || self.view.tracker().agrees(number, block);
-                return canonical.is_none() || self.agree(Some(number), agrees).await;
+                return canonical.is_none() || self.observe_or_recheck(Some(number), agrees).await;
             }
             Content::Transaction(transaction) => match transaction.place() {
                 Some(place) => return self.observe_place(transaction.hash(), place, canonical).await,
@@ -299,7 +310,7 @@ impl Fetcher {
         match canonical {
             Some(sent) => {
                 let observe = || self.view.learn(|tracker, find| tracker.observe_number(link, sent, find));
-                self.agree(None, observe).await
+                self.observe_or_recheck(None, observe).await
             }
             None => {
                 self.view.learn(|tracker, find| tracker.observe_block(link, find));
@@ -317,11 +328,11 @@ impl Fetcher {
     ) -> bool {
         let Some(sent) = canonical else { return true };
         let observe = || self.view.change(|tracker| tracker.observe_place(transaction, number, block, sent));
-        self.agree(Some(number), observe).await
+        self.observe_or_recheck(Some(number), observe).await
     }
 
     /// Fetches the block at a number. Boxed, because `fetch`, `keep`, `agree` and this function call each other.
-    fn look_at(self: Arc<Self>, number: BlockNumber) -> BoxFuture<'static, ()> {
+    fn fetch_block_at(self: Arc<Self>, number: BlockNumber) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let whole = self.verifier.demands_proof(Kind::Transactions);
             let part = if whole { Part::Block } else { Part::BlockWithHashes };
@@ -332,7 +343,7 @@ impl Fetcher {
     /// Applies `observe` to the view. If that contradicts a tracked block, refreshes the view. If it contradicts a
     /// final block, rechecks the finalized block and, if the contradicted block became final by a single answer, also
     /// fetches the block at `number`. Returns whether the view agrees in the end.
-    async fn agree(
+    async fn observe_or_recheck(
         self: &Arc<Self>,
         number: Option<BlockNumber>,
         observe: impl Fn() -> Result<(), Contrary>,
@@ -347,7 +358,7 @@ impl Fetcher {
             Err(Contrary::Final) => {
                 self.head.finality().recheck().await;
                 if let Some(number) = number.filter(|number| self.view.tracker().is_unlinked(*number)) {
-                    self.clone().look_at(number).await;
+                    self.clone().fetch_block_at(number).await;
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    changes::Before,
+    changes::ViewBefore,
     fetcher::{Fetcher, is_settled},
     prove::Prover,
 };
@@ -28,7 +28,7 @@ pub(super) struct Forwarded {
     pub(super) answered: Answered,
     /// Block of the answer, if the answer names one.
     place: Option<Home>,
-    before: Before,
+    before: ViewBefore,
     /// Time at which the call was sent.
     sent: Stamp,
 }
@@ -73,7 +73,7 @@ impl Forwarder {
         let retry_null = block.is_some_and(|block| is_settled(block, head));
         let need = Requirements { block, primary, retry_null, ..Requirements::default() };
         let call = asked.call().with_requirements(need);
-        let (before, sent) = (Before::new(&self.view, asked.query), self.view.clock().now());
+        let (before, sent) = (ViewBefore::new(&self.view, asked.query), self.view.clock().now());
         let question = asked.query;
         if !question.is_verifiable() {
             let answered = self.forward(call, Outcome::Miss).await?;
@@ -115,7 +115,7 @@ impl Forwarder {
             && before.named.is_some()
             && !view.tracker().rules().development;
         let may_have_left = || match place {
-            None if is_absent => Before::new(&self.view, asked.query).named.is_some(),
+            None if is_absent => ViewBefore::new(&self.view, asked.query).named.is_some(),
             Some(home) => view.tracker().may_have_left(home.number, home.block, *sent),
             None => {
                 matches!(answered.answer, Answer::Result(_))

@@ -25,10 +25,10 @@ use crate::{
 
 /// Whether an upstream answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Upstreams {
-    Answer,
+pub(crate) enum UpstreamState {
+    Reachable,
     /// No upstream answers: unconfirmed tiers may be used.
-    Silent,
+    Unreachable,
 }
 
 /// Longest time for the proof of a loaded entry; after that the upstream is asked.
@@ -47,7 +47,7 @@ pub(crate) struct Loader {
     metrics: Metrics,
     /// Chain id that the operator demands.
     chain_id: Option<u64>,
-    flights: Coalesce<(Query, Upstreams), Option<Option<TierKind>>>,
+    flights: Coalesce<(Query, UpstreamState), Option<Option<TierKind>>>,
     names: [Arc<str>; TierKind::ALL.len()],
 }
 
@@ -88,7 +88,7 @@ impl Loader {
         self: &Arc<Self>,
         query: Query,
         arrival: Stamp,
-        upstreams: Upstreams,
+        upstreams: UpstreamState,
     ) -> Option<Option<TierKind>> {
         if self.tiers.is_empty() {
             return None;
@@ -101,7 +101,11 @@ impl Loader {
         landed.ok()?.value
     }
 
-    async fn load_whole(self: &Arc<Self>, whole: Query, upstreams: Upstreams) -> Option<Option<TierKind>> {
+    async fn load_whole(
+        self: &Arc<Self>,
+        whole: Query,
+        upstreams: UpstreamState,
+    ) -> Option<Option<TierKind>> {
         let generation = self.view.generation();
         let chain = self.chain(upstreams).await?;
         let (at, hash) = match whole.at {
@@ -149,7 +153,7 @@ impl Loader {
         chain: ChainKey,
         hash: BlockHash,
         generation: u64,
-        upstreams: Upstreams,
+        upstreams: UpstreamState,
     ) -> Option<(Arc<Verified<Block>>, Option<TierKind>)> {
         if let Some(block) = self.good_block(hash, upstreams) {
             return Some((block, None));
@@ -178,7 +182,7 @@ impl Loader {
         chain: ChainKey,
         block: &Arc<Verified<Block>>,
         generation: u64,
-        upstreams: Upstreams,
+        upstreams: UpstreamState,
     ) -> Option<Option<TierKind>> {
         let hash = block.hash();
         if self.good_receipts(hash, upstreams).is_some() {
@@ -206,13 +210,16 @@ impl Loader {
 
     /// Returns the block from memory. While an upstream answers, skips an unproved block that was fetched before it
     /// was final: a tier or the upstream may have a better copy.
-    fn good_block(&self, hash: BlockHash, upstreams: Upstreams) -> Option<Arc<Verified<Block>>> {
-        self.state.cache.block(hash).filter(|block| block.lasts() || upstreams == Upstreams::Silent)
+    fn good_block(&self, hash: BlockHash, upstreams: UpstreamState) -> Option<Arc<Verified<Block>>> {
+        self.state.cache.block(hash).filter(|block| block.lasts() || upstreams == UpstreamState::Unreachable)
     }
 
     /// Like [`good_block`](Self::good_block), for the receipts.
-    fn good_receipts(&self, hash: BlockHash, upstreams: Upstreams) -> Option<Arc<Verified<Receipts>>> {
-        self.state.cache.receipts(hash).filter(|receipts| receipts.lasts() || upstreams == Upstreams::Silent)
+    fn good_receipts(&self, hash: BlockHash, upstreams: UpstreamState) -> Option<Arc<Verified<Receipts>>> {
+        self.state
+            .cache
+            .receipts(hash)
+            .filter(|receipts| receipts.lasts() || upstreams == UpstreamState::Unreachable)
     }
 
     /// Returns the final hash at this number, and when it was looked up.
@@ -220,13 +227,13 @@ impl Loader {
         self: &Arc<Self>,
         chain: ChainKey,
         number: BlockNumber,
-        upstreams: Upstreams,
+        upstreams: UpstreamState,
     ) -> Option<(BlockHash, Stamp)> {
         let now = self.view.clock().now();
         if let Lookup::Final(hash) = self.view.tracker().lookup(number, now) {
             return Some((hash, now));
         }
-        if upstreams == Upstreams::Silent {
+        if upstreams == UpstreamState::Unreachable {
             if !self.view.has_chain() {
                 self.assume_finality(chain).await?;
             }
@@ -276,12 +283,12 @@ impl Loader {
 
     /// Returns the chain whose entries to load: the adopted chain or, until an upstream has shown its chain, the one
     /// of the last run.
-    async fn chain(&self, upstreams: Upstreams) -> Option<ChainKey> {
+    async fn chain(&self, upstreams: UpstreamState) -> Option<ChainKey> {
         if let Some(chain) = self.sync.chain() {
             return Some(chain);
         }
         let (tiers, chain_id) = (&self.tiers, &self.chain_id);
-        if upstreams == Upstreams::Answer || self.view.has_chain() {
+        if upstreams == UpstreamState::Reachable || self.view.has_chain() {
             return None;
         }
         let chain = tiers.last_chain().await?;
@@ -291,7 +298,7 @@ impl Loader {
 
     /// Removes the entries of a block from tiers. Returns the tiers that may still have them.
     pub(crate) async fn remove_from_tiers(&self, block: BlockHash) -> Vec<TierKind> {
-        match self.chain(Upstreams::Silent).await {
+        match self.chain(UpstreamState::Unreachable).await {
             Some(chain) => self.tiers.remove(chain, block).await,
             None => Vec::new(),
         }
@@ -299,7 +306,7 @@ impl Loader {
 
     /// Returns the blocks where tiers would look for this transaction, and the tiers that could not answer.
     pub(crate) async fn homes_in_tiers(&self, transaction: TxHash) -> (Vec<BlockHash>, Vec<TierKind>) {
-        let Some(chain) = self.chain(Upstreams::Silent).await else { return Default::default() };
+        let Some(chain) = self.chain(UpstreamState::Unreachable).await else { return Default::default() };
         let tiers = &self.tiers;
         let (numbers, unsure) = tiers.places_of(chain, transaction).await;
         let mut homes = Vec::new();
@@ -318,7 +325,7 @@ impl Loader {
         if self.tiers.is_empty() {
             return None;
         }
-        self.load_whole(whole, Upstreams::Answer).await?;
+        self.load_whole(whole, UpstreamState::Reachable).await?;
         self.in_memory(whole)
     }
 
@@ -332,8 +339,8 @@ impl Loader {
             At::Tag(_) | At::Tx(_) => return None,
         };
         match whole.part {
-            eth::Part::Block => self.good_block(hash, Upstreams::Answer).map(Content::Block),
-            _ => self.good_receipts(hash, Upstreams::Answer).map(Content::Receipts),
+            eth::Part::Block => self.good_block(hash, UpstreamState::Reachable).map(Content::Block),
+            _ => self.good_receipts(hash, UpstreamState::Reachable).map(Content::Receipts),
         }
     }
 

@@ -55,16 +55,16 @@ pub struct Follower {
     metrics: Metrics,
     follow: Follow,
     interval: Duration,
-    news: News,
+    news: HeadNotifications,
 }
 
 /// State of the `newHeads` subscription.
 #[derive(Debug)]
-struct News {
+struct HeadNotifications {
     /// Whether there is a subscription.
     subscribed: watch::Sender<bool>,
     /// Notifies of a new head. Several notifications before a wait count as one.
-    heard: Notify,
+    notified: Notify,
 }
 
 /// Fetched blocks, so that the follower fetches each once.
@@ -96,7 +96,7 @@ impl Follower {
             metrics,
             follow: config.follow,
             interval: config.follow_interval,
-            news: News::new(),
+            news: HeadNotifications::new(),
         }
     }
 
@@ -109,14 +109,14 @@ impl Follower {
             self.view.adopt(&who);
         }
         if self.follow != Follow::Off {
-            tokio::join!(self.keep_new(), self.listen(feed), self.keep_stocked());
+            tokio::join!(self.refresh_loop(), self.listen(feed), self.fetch_loop());
         }
     }
 
     // ## The view
 
     /// Refreshes the view on each notification and, without a subscription, at each interval.
-    async fn keep_new(&self) {
+    async fn refresh_loop(&self) {
         let mut backoff = Backoff::new(self.interval, LAST_PAUSE);
         let mut told = false;
         loop {
@@ -163,7 +163,7 @@ impl Follower {
         };
         tokio::select! {
             biased;
-            () = self.news.heard.notified() => true,
+            () = self.news.notified.notified() => true,
             () = polled => false,
         }
     }
@@ -208,7 +208,7 @@ impl Follower {
         let mut warned = false;
         loop {
             self.identity.wait_known().await;
-            let Err(error) = self.hear(&feed, &mut backoff, &mut warned).await;
+            let Err(error) = self.forward_notifications(&feed, &mut backoff, &mut warned).await;
             self.news.subscribed.send_replace(false);
             if warned {
                 debug!(%error, feed = %feed.url(), "newHeads subscription still unavailable");
@@ -221,7 +221,7 @@ impl Follower {
     }
 
     /// Passes on notifications until the subscription ends.
-    async fn hear(
+    async fn forward_notifications(
         &self,
         feed: &HeadFeed,
         backoff: &mut Backoff,
@@ -231,10 +231,10 @@ impl Follower {
         debug!(feed = %feed.url(), "newHeads subscription established");
         self.news.subscribed.send_replace(true);
         // Heads before the subscription were not announced.
-        self.news.heard.notify_one();
+        self.news.notified.notify_one();
         loop {
             subscription.event().await?;
-            self.news.heard.notify_one();
+            self.news.notified.notify_one();
             // Not earlier: otherwise a server that accepts and disconnects would cause a retry at once, forever.
             backoff.reset();
             if std::mem::take(warned) {
@@ -246,7 +246,7 @@ impl Follower {
     // ## Content
 
     /// Fetches the content of each new head.
-    async fn keep_stocked(&self) {
+    async fn fetch_loop(&self) {
         if self.follow < Follow::Blocks {
             return;
         }
@@ -255,7 +255,7 @@ impl Follower {
         loop {
             let head = self.view.tracker().head();
             let stocked = match head {
-                Some(head) => self.stock(head, &mut followed).await,
+                Some(head) => self.fetch_branch(head, &mut followed).await,
                 None => Ok(()),
             };
             match stocked {
@@ -272,7 +272,7 @@ impl Follower {
     }
 
     /// Fetches the head and then, newest first, its ancestors that were not fetched yet.
-    async fn stock(&self, head: Link, followed: &mut Followed) -> Result<(), CallError> {
+    async fn fetch_branch(&self, head: Link, followed: &mut Followed) -> Result<(), CallError> {
         let floor = followed.begin(head.number);
         let mut hash = head.hash;
         for _ in 0..MOST_BEHIND {
@@ -334,9 +334,9 @@ impl Follower {
 
 // === impl News ===
 
-impl News {
+impl HeadNotifications {
     fn new() -> Self {
-        Self { subscribed: watch::Sender::new(false), heard: Notify::new() }
+        Self { subscribed: watch::Sender::new(false), notified: Notify::new() }
     }
 }
 

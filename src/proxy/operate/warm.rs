@@ -142,7 +142,8 @@ impl Warmer {
 
     /// Ensures that a block, and its receipts if requested, are cached. Makes no upstream call for cached content.
     ///
-    /// # Errors Fails if too many warm requests are running, or if an upstream call fails.
+    /// # Errors
+    /// Fails if too many warm requests are running, or if an upstream call fails.
     pub async fn warm(&self, wanted: Warm, receipts: bool) -> Result<Warmed, WarmError> {
         let _place = self.places.try_acquire().map_err(|_| WarmError::Crowded)?;
         self.view.adopt(&self.identity.confirm().await.map_err(CallError::from)?);

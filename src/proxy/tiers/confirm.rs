@@ -15,7 +15,7 @@ use crate::{
     proxy::{
         head::{
             FinalityTracker, SharedView,
-            background::{Single, UnderWay},
+            background::{RunningTask, SingleTask},
         },
         metrics::Metrics,
         parts::ProxyParts,
@@ -41,7 +41,7 @@ struct Inner {
     view: Arc<SharedView>,
     finality: Arc<FinalityTracker>,
     metrics: Metrics,
-    under_way: Single,
+    under_way: SingleTask,
     last: Mutex<Option<Attempt>>,
 }
 
@@ -59,7 +59,7 @@ impl Confirmation {
     pub(super) fn new(chain: StoredChain, finality: Arc<FinalityTracker>, parts: &ProxyParts) -> Self {
         let ProxyParts { tiers, metrics, .. } = parts.clone();
         let view = chain.view().clone();
-        let (under_way, last) = (Single::default(), Mutex::default());
+        let (under_way, last) = (SingleTask::default(), Mutex::default());
         Self(Arc::new(Inner { tiers, chain, view, finality, metrics, under_way, last }))
     }
 
@@ -90,7 +90,7 @@ impl Confirmation {
     }
 
     /// Starts to confirm the unconfirmed tiers, unless the last attempt ended just now.
-    pub(super) fn start(&self, checkpoint: Checkpoint) -> Option<UnderWay> {
+    pub(super) fn start(&self, checkpoint: Checkpoint) -> Option<RunningTask> {
         let Inner { tiers, under_way, last, .. } = &*self.0;
         let is_due = |last: Attempt| {
             // Retry soon after a doubt, but not at once: instances that share a tier could doubt it in turns.
