@@ -87,6 +87,37 @@ async fn reconnecting_client_gets_no_additional_slots() {
     }
 }
 
+/// A client waits for a permit; meanwhile another client's miss fills the cache.
+#[tokio::test(start_paused = true)]
+async fn cache_is_looked_up_again_after_a_wait_for_a_permit() {
+    const BLOCK: &str = "eth_getBlockByHash";
+    let chain = upstream::devchain().blocks(9, 2).chain();
+    let mut config = Config::default();
+    config.http.keys = vec![key("busy", KEY), key("other", OTHER)];
+    let program = in_memory::program(&chain, &config);
+    let (busy, other) = (program.clone().with_key(KEY), program.with_key(OTHER));
+    other.ask("eth_blockNumber", json!([])).await;
+    chain.fail(Fault::Queue(SLOW)).on(BALANCE).always();
+    let params = json!([format!("{:#x}", chain.hash_at(3).unwrap()), true]);
+    let all_permits = (0..128).map(|id| {
+        let (busy, params) = (busy.clone(), json!([format!("0x{id:040x}"), "latest"]));
+        tokio::spawn(async move { busy.ask(BALANCE, params).await })
+    });
+    let all_permits: Vec<_> = all_permits.collect();
+    time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(chain.most_at_once(), 128);
+    let waiting = tokio::spawn({
+        let params = params.clone();
+        async move { busy.ask(BLOCK, params).await }
+    });
+    time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(chain.count(BLOCK), 0, "the client has no permit left");
+    let fetched = other.ask(BLOCK, params).await;
+    assert_eq!(waiting.await.unwrap(), fetched);
+    assert_eq!(chain.count(BLOCK), 1);
+    join_all(all_permits).await;
+}
+
 #[tokio::test]
 async fn huge_batches_of_hits_yield_to_other_clients() {
     let chain = upstream::devchain().blocks(9, 2).chain();
