@@ -17,7 +17,8 @@ fn read(file: &str) -> String {
 fn commands() -> Vec<String> {
     let readme = read("README.md");
     let blocks = readme.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    blocks.flat_map(str::lines).map(str::to_owned).collect()
+    let lines = blocks.flat_map(str::lines).map(|line| line.split(" # ").next().unwrap_or(line).trim_end());
+    lines.map(str::to_owned).collect()
 }
 
 /// Runs a `holdfast` command of the README with the node and the ports of this test.
