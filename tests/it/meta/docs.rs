@@ -35,11 +35,13 @@ fn root() -> &'static Path {
 }
 
 fn pages() -> Vec<Page> {
-    let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let docs = docs.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
-    let mut paths: Vec<_> = docs.chain([root().join("README.md")]).collect();
+    let folders = ["", "docs", "docs/decisions"].map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    let files = folders.into_iter().flatten().map(|entry| entry.unwrap().path());
+    let pages = files.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    // The changelog names keys and metrics that are gone.
+    let mut paths: Vec<_> = pages.filter(|path| !path.ends_with("CHANGELOG.md")).collect();
     paths.sort();
-    assert!(paths.len() >= 7, "{paths:?}");
+    assert!(paths.len() >= 18, "{paths:?}");
     let page = |path: PathBuf| Page {
         name: path.strip_prefix(root()).unwrap().display().to_string(),
         text: fs::read_to_string(&path).unwrap(),
@@ -278,7 +280,7 @@ async fn every_shown_command_is_valid() {
     for page in pages() {
         for block in page.blocks("sh") {
             for line in block.lines() {
-                let command = line.split(" > ").next().unwrap();
+                let command = line.split(" # ").next().unwrap().split(" > ").next().unwrap();
                 let mut words = command.split_whitespace().skip_while(|word| word.contains('='));
                 if words.next() != Some("holdfast") {
                     continue;
@@ -292,6 +294,33 @@ async fn every_shown_command_is_valid() {
         }
     }
     assert!(used.len() >= 6, "{used:?}");
+}
+
+/// A page names tests as `path/of/file.rs`: `one`, `another`.
+#[test]
+fn every_named_test_exists() {
+    let mut seen = 0;
+    for page in pages() {
+        let text = page.prose().join(" ");
+        let parts: Vec<_> = text.split('`').collect();
+        let mut file = None;
+        // Code alternates with the text before it.
+        for (before, code) in parts.iter().step_by(2).zip(parts.iter().skip(1).step_by(2)) {
+            let path = root().join(code);
+            let continues = matches!(before.trim(), ":" | "," | ", and" | "and");
+            if code.ends_with(".rs") && path.is_file() {
+                file = Some(path);
+            } else if let Some(path) = file.as_ref().filter(|_| continues && code.contains('_')) {
+                let source = fs::read_to_string(path).unwrap();
+                let (name, path) = (&page.name, path.display());
+                assert!(source.contains(&format!("fn {code}(")), "{name}: {path} has no test {code}");
+                seen += 1;
+            } else if !continues {
+                file = None;
+            }
+        }
+    }
+    assert!(seen >= 25, "{seen}");
 }
 
 #[test]

@@ -4,4 +4,6 @@ mod deploy;
 mod docs;
 mod floors;
 mod fuzz_bodies;
+mod language;
+mod lexer;
 mod readme;

@@ -1,5 +1,7 @@
 //! Rust source as tokens, without comments, literals and `#[cfg(test)]` items.
 
+use crate::meta::lexer::{Kind, lexemes};
+
 /// The code of a file, without test code.
 pub struct Code {
     pub tokens: Vec<Token>,
@@ -54,100 +56,24 @@ impl Token {
 }
 
 /// Returns the tokens of a text. A string that is a path of this crate counts as that path, because attributes
-/// name functions in strings.
+/// name functions by strings.
 fn tokens(text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let is_word = |character: char| character.is_alphanumeric() || character == '_';
-        let length = if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
-        } else if rest.starts_with("/*") {
-            block_comment(rest)
-        } else if let Some(length) = raw_string(rest) {
-            length
-        } else if first == '"' {
-            let length = quoted(rest, '"');
-            let path = &rest[1..length - 1];
-            if path.starts_with("crate::") || path.starts_with("super::") || path.starts_with("self::") {
-                tokens.extend(self::tokens(path));
-            }
-            length
-        } else if first == '\'' {
-            character_or_lifetime(rest)
-        } else if is_word(first) {
-            let word: String = rest.chars().take_while(|character| is_word(*character)).collect();
-            let length = word.len();
-            tokens.push(Token::Word(word));
-            length
-        } else if rest.starts_with("::") {
-            tokens.push(Token::Separator);
-            2
-        } else {
-            if !first.is_whitespace() {
-                tokens.push(Token::Sign(first));
-            }
-            first.len_utf8()
-        };
-        rest = &rest[length..];
+    let mut lexemes = lexemes(text).into_iter().peekable();
+    while let Some(lexeme) = lexemes.next() {
+        let is_path = |text: &str| ["crate::", "super::", "self::"].iter().any(|root| text.starts_with(root));
+        match lexeme.kind {
+            Kind::String if is_path(lexeme.text) => tokens.extend(self::tokens(lexeme.text)),
+            Kind::Comment | Kind::String | Kind::RawString | Kind::Quote => {}
+            Kind::Word => tokens.push(Token::Word(lexeme.text.to_owned())),
+            Kind::Sign if lexeme.text == ":" => match lexemes.next_if(|next| next.text == ":") {
+                Some(_) => tokens.push(Token::Separator),
+                None => tokens.push(Token::Sign(':')),
+            },
+            Kind::Sign => tokens.extend(lexeme.text.chars().map(Token::Sign)),
+        }
     }
     tokens
-}
-
-/// Returns the length of a block comment, which may contain others.
-fn block_comment(text: &str) -> usize {
-    let mut depth = 0;
-    let mut at = 0;
-    while at < text.len() {
-        let rest = &text.as_bytes()[at..];
-        if rest.starts_with(b"/*") {
-            depth += 1;
-            at += 2;
-        } else if rest.starts_with(b"*/") {
-            depth -= 1;
-            at += 2;
-            if depth == 0 {
-                break;
-            }
-        } else {
-            at += 1;
-        }
-    }
-    at
-}
-
-/// Returns the length of a raw string, if the text begins with one.
-fn raw_string(text: &str) -> Option<usize> {
-    let prefix = ["br", "cr", "r"].into_iter().find(|prefix| text.starts_with(prefix))?;
-    let rest = &text[prefix.len()..];
-    let hashes = rest.len() - rest.trim_start_matches('#').len();
-    let content = rest[hashes..].strip_prefix('"')?;
-    let end = format!("\"{}", "#".repeat(hashes));
-    let before = text.len() - content.len();
-    Some(before + content.find(&end)? + end.len())
-}
-
-/// Returns the length of a literal between two quotes.
-fn quoted(text: &str, quote: char) -> usize {
-    let mut is_escaped = false;
-    for (at, character) in text.char_indices().skip(1) {
-        match character {
-            _ if is_escaped => is_escaped = false,
-            '\\' => is_escaped = true,
-            _ if character == quote => return at + quote.len_utf8(),
-            _ => {}
-        }
-    }
-    text.len()
-}
-
-fn character_or_lifetime(text: &str) -> usize {
-    let mut characters = text.chars().skip(1);
-    match (characters.next(), characters.next()) {
-        (Some('\\'), _) | (Some(_), Some('\'')) => quoted(text, '\''),
-        // A lifetime: its name is a word that begins no path.
-        _ => 1,
-    }
 }
 
 /// Skips the attributes of an item.
