@@ -37,10 +37,11 @@ use crate::{
     verify::Verifier,
 };
 
-/// Connections of the admin listener. Operators and probes need few, and must not use up the clients' open files.
+/// Maximum number of connections to the admin listener. Operators and probes need few, and must not use up the open
+/// files that clients need.
 const ADMIN_CONNECTIONS: usize = 64;
 
-/// Open files besides connections: listeners, logs, the runtime's own.
+/// Open files other than connections: listeners, logs, and files of the runtime.
 const OTHER_FILES: u64 = 64;
 
 /// Fraction of `drain_timeout` in which calls may wait for the upstream. The rest is for sending errors to the clients
@@ -59,12 +60,12 @@ pub struct App {
     identity: Identity,
     watch: JoinHandle<()>,
     follow: JoinHandle<()>,
-    /// Feeds the event streams of the admin listener, which end with it.
+    /// Feeds the event streams of the admin listener, which end when this task ends.
     ticker: JoinHandle<()>,
     report: Arc<StatusReport>,
     reload: Reload,
     drain_delay: Duration,
-    /// Time from the end of `drain_delay` until calls that still wait get an error.
+    /// Time from the end of `drain_delay` until calls that still wait for the upstream get an error.
     last_word: Duration,
 }
 
@@ -100,7 +101,7 @@ impl AppBuilder {
         self
     }
 
-    /// Adds a development chain in this process as an endpoint, instead of those of the configuration.
+    /// Adds a development chain in this process as an endpoint. Replaces the endpoints of the configuration.
     pub fn dev_chain(mut self, chain: &DevChain) -> Self {
         let transport = BoxCloneSyncService::new(InProcessTransport::new(chain.clone()));
         let config = EndpointConfig::at("");
@@ -153,7 +154,7 @@ impl AppBuilder {
         let rpc = listen::Metrics::register(&mut assembly.registry);
         let rpc = Listener::bind(config.listen, connections.clone(), rpc);
         let rpc = rpc.await.map_err(StartError::Bind)?.with_tls(tls.clone());
-        // Not registered: requests for the metrics should not change them.
+        // Not registered: requests for `/metrics` should not change the metrics.
         let few = listen::Config { max: connections.max.min(ADMIN_CONNECTIONS), ..connections };
         let admin = Listener::bind(config.admin, few, listen::Metrics::default());
         let admin_tls = tls.clone().filter(|_| config.tls.admin);
@@ -287,15 +288,15 @@ impl App {
         self.identity.wait_known().await;
     }
 
-    /// Applies the reloadable keys of `read`; `set_log` must set the level of the log. Refuses an invalid configuration
-    /// as a whole. The log has the outcome.
+    /// Applies the reloadable keys of `read`; `set_log` must set the log level. Refuses an invalid configuration as a
+    /// whole. Logs the outcome.
     pub fn reload(&self, read: Result<Config, ConfigError>, set_log: impl FnOnce(&LogConfig)) {
         self.reload.take(read, set_log);
     }
 
     /// Shuts down in order. First `/ready` fails, while the client listener accepts connections for `drain_delay`. Then
-    /// every request whose head was read gets an answer, an error if the upstream is too slow. The admin listener closes
-    /// last, so that probes reach it until the end.
+    /// every request whose HTTP headers have arrived gets a response: an error if the upstream is too slow. The admin
+    /// listener closes last, so that probes reach it until the end.
     pub async fn stop(self) {
         self.report.drain();
         info!(drain_delay = ?self.drain_delay, "shutting down");
@@ -307,7 +308,7 @@ impl App {
         }
         self.follow.abort();
         self.watch.abort();
-        // Event streams get events until here. They must end now, or they would keep the admin listener open.
+        // Event streams get events up to this point. They must end now, or they would keep the admin listener open.
         self.ticker.abort();
         self.admin.stop().await;
         // Entries that are not written would have to be fetched again after the next start.
@@ -335,7 +336,7 @@ fn connections_that_fit(config: &Config) -> listen::Config {
     let beside = (config.upstream.max_in_flight + ADMIN_CONNECTIONS) as u64 + OTHER_FILES;
     let wanted = config.connections.max as u64;
     let files = raise_file_limit(wanted + beside).soft.unwrap_or(u64::MAX);
-    // If files are short, other uses keep at most a third of them.
+    // If there are too few files, other uses keep at most a third of them.
     let fit = files.saturating_sub(beside).max(files - files / 3).min(wanted).max(1);
     if fit < wanted {
         warn!(
