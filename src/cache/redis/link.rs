@@ -25,15 +25,16 @@ use tracing::{info, warn};
 use super::{config::ConfigError, url::RedisUrl};
 use crate::{backoff::Backoff, cache::tier::TierError, display::Time};
 
-/// Timeout of connecting, with TLS and password. Longer than the retransmission of a lost packet takes.
+/// Timeout of a connection attempt, including the TLS handshake and authentication. Long enough to retransmit a lost
+/// packet.
 pub(super) const CONNECT: Duration = Duration::from_secs(2);
 
 /// Backoff between attempts to connect.
 const WAITS: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
-/// Timeouts in a row after which the connection counts as dead. The server may have vanished, which TCP would notice
-/// only after a quarter of an hour, or it sends without end. Must not exceed the failures that open the tier's breaker:
-/// after those, no call would notice.
+/// Number of consecutive timeouts after which the connection counts as dead: the server may be gone, which TCP would
+/// notice only after a quarter of an hour, or it may send without end. At most the number of failures that open the
+/// tier's circuit breaker, because no call reaches the server after that.
 const SILENT: u32 = 3;
 
 /// Longest error text to show from the server, in characters.
@@ -54,7 +55,7 @@ struct Inner {
 }
 
 enum State {
-    /// There was no call yet.
+    /// No call has been made yet.
     New,
     /// The first attempt to connect or reconnect is under way. Calls wait for it until their timeout.
     Connecting,
@@ -68,7 +69,7 @@ enum State {
 
 impl Link {
     pub(super) fn try_new(url: RedisUrl, ca: Option<(PathBuf, Vec<u8>)>) -> Result<Self, ConfigError> {
-        // The same provider as for upstreams. Fails if one is installed already.
+        // Use the same TLS provider as for upstreams. This fails if one is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let connection = url.connection().map_err(ConfigError::Url)?;
         let client = match ca {
@@ -129,7 +130,8 @@ impl Link {
             },
             Err(error) => error,
         };
-        // A server that has become a replica refuses every write. The host name may lead to the new primary by now.
+        // A server that has become a replica refuses every write. Reconnect: the host name may now lead to the new
+        // primary.
         if failed.is_unrecoverable_error() || failed.is_io_error() || failed.code() == Some("READONLY") {
             self.lost(&connection);
         }

@@ -21,10 +21,11 @@ use crate::{
     timeout::timeout,
 };
 
-/// Longest text in bytes that is decompressed on the calling thread: handing it to another one would take longer.
+/// Longest text, in bytes, to decompress on the calling thread: handing it to another thread would take longer.
 const SHORT: usize = 16 << 10;
 
-/// Longest wait for queued writes before a tier is asked for their result.
+/// Longest wait for the queued writes of a tier, before a removal counts as failed and before the tier is read to
+/// confirm it.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// All tiers together. Cheap to clone.
@@ -46,7 +47,8 @@ struct Rung {
     writer: Writer,
 }
 
-/// Content from a tier. Hold it until the text is verified and then stored or discarded: it leases the text's bytes.
+/// Content from a tier. Keep it until the text is verified, and then stored or discarded: it holds the text's share of
+/// the byte budget.
 #[derive(Debug)]
 pub struct Found {
     /// The JSON text.
@@ -87,8 +89,9 @@ impl Tiers {
         self.0.is_none()
     }
 
-    /// Returns the text of a part of the block `hash`, from the first tier behind `after` that has it. The text is not
-    /// verified: if it is wrong, the caller [rejects](Self::reject) it and asks again with `after` set to its tier.
+    /// Returns the text of a part of the block `hash`, from the first tier that has it; with `after`, from the first
+    /// one behind that tier. The text is not verified: if it is wrong, the caller [rejects](Self::reject) it and calls
+    /// again with `after` set to its tier.
     pub async fn get(
         &self,
         chain: ChainKey,
@@ -241,8 +244,8 @@ impl Tiers {
         self.rungs().iter().all(|rung| rung.tier.trust.answers(Accept::Confirmed))
     }
 
-    /// Returns the unconfirmed tiers that can be [confirmed](Self::confirm) now. Repeats the request to a tier that
-    /// must forget its index.
+    /// Returns the unconfirmed tiers that can be [confirmed](Self::confirm) now. Tells a tier that still has to forget
+    /// its index to do so again.
     pub async fn unconfirmed(&self, chain: ChainKey) -> Vec<Unconfirmed> {
         let mut unconfirmed = Vec::new();
         for Rung { tier, writer } in self.rungs() {
@@ -255,7 +258,7 @@ impl Tiers {
                 }
                 State::Unconfirmed { must_forget: false } => {}
             }
-            // Writes that were under way at the doubt must end before the tier is asked.
+            // Writes that were queued when the confirmation was withdrawn must end before the tier is read.
             if timeout(SETTLE, writer.settle()).await.is_err() {
                 continue;
             }
@@ -269,7 +272,8 @@ impl Tiers {
     /// Confirms a tier after the upstream confirmed the finalized block noted in it. A tier without such a note has
     /// nothing to confirm, so it first forgets its index and notes the block of `checkpoint`.
     ///
-    /// Returns `false` if a tier without a note could not start with that block.
+    /// Returns `false` if a tier without a note could not note that block, or if its confirmation was withdrawn
+    /// meanwhile.
     pub async fn confirm(&self, unconfirmed: Unconfirmed, checkpoint: Checkpoint) -> bool {
         let Unconfirmed { tier: kind, finalized, since } = unconfirmed;
         let Some(Rung { tier, .. }) = self.rung(kind) else { return false };
@@ -279,7 +283,8 @@ impl Tiers {
                 return false;
             }
             if is_doubted() {
-                // The doubt may concern the very block that the tier has just noted.
+                // The confirmation was withdrawn meanwhile, perhaps because of the very block that the tier has just
+                // noted.
                 self.forget(checkpoint.chain, &[kind]);
                 return false;
             }
@@ -307,7 +312,7 @@ impl Tiers {
         None
     }
 
-    /// Has the tiers remember the chain being followed; `None` for a chain that tiers do not store.
+    /// Tells the tiers to remember the chain being followed; `None` for a chain that tiers do not store.
     pub fn follow(&self, chain: Option<ChainKey>) {
         for Rung { writer, .. } in self.rungs() {
             writer.tell(Work::Follow(chain));

@@ -36,12 +36,12 @@ pub struct Parcel {
     pub home: Home,
     /// The part.
     pub part: Part,
-    /// Hashes of the block's transactions, for [`Part::Block`]; otherwise empty.
+    /// Hashes of the block's transactions for [`Part::Block`], otherwise empty.
     pub transactions: Vec<TxHash>,
     /// The JSON text.
     pub text: Bytes,
-    /// The finalized block that makes this one final. The writer notes it in the tier before it writes the parcel:
-    /// without it, the upstream could not confirm the tier.
+    /// The finalized block that makes this block final. The writer notes the finalized block in the tier before it
+    /// writes the parcel: without that note, the upstream could not confirm the tier.
     pub checkpoint: Checkpoint,
     /// The tier that the text came from, if any. Only the tiers before it receive the parcel.
     pub from: Option<TierKind>,
@@ -54,7 +54,7 @@ pub(super) struct Packet {
     packed: OnceCell<Option<Sealed>>,
 }
 
-/// Queue of work for one tier. After a drop, the worker finishes the queued work and ends.
+/// Queue of work for one tier. When it is dropped, the worker finishes the queued work and ends.
 #[derive(Debug)]
 pub(super) struct Writer {
     sender: mpsc::Sender<Work>,
@@ -70,7 +70,7 @@ pub(super) enum Work {
     Remove(ChainKey, Part, BlockHash),
     /// Removes all parts of a block and reports whether that succeeded.
     RemoveAll(ChainKey, BlockHash, oneshot::Sender<bool>),
-    /// Removes a block and its number from the index: the block is not canonical there.
+    /// Removes a block, and its number from the index: the block is not canonical at that number.
     DropFinal(ChainKey, BlockNumber, BlockHash),
     /// Reports that all work queued before is done.
     Settle(oneshot::Sender<()>),
@@ -135,13 +135,13 @@ impl Writer {
         is_taken
     }
 
-    /// Queues work, or drops it if the queue is full. Dropped work comes again: `Forget` before the tier is confirmed,
-    /// the finalized block with the next `Put`, and `Remove` when the next lookup finds the value damaged.
+    /// Queues work, or drops it if the queue is full. Dropped work is queued again later: `Forget` before the tier is
+    /// confirmed, the finalized block with the next `Put`, and `Remove` when the next lookup finds the damaged value.
     pub(super) fn tell(&self, work: Work) {
         let _ = self.sender.try_send(work);
     }
 
-    /// Same as [`tell`](Self::tell), for work that does not come again. Returns `false` if the queue is full.
+    /// Same as [`tell`](Self::tell), for work that nothing queues again. Returns `false` if the queue is full.
     #[must_use]
     pub(super) fn try_tell(&self, work: Work) -> bool {
         self.sender.try_send(work).is_ok()
@@ -215,7 +215,7 @@ impl Worker {
                     is_dropped &= self.tier.write_if_needed(|tier| tier.remove(chain, part, hash)).await;
                 }
                 if !is_dropped {
-                    // The index still has the number: it must not answer from it again.
+                    // The index still has the number, so the tier must not answer from its index.
                     self.tier.trust.forget();
                     self.tier.forget(chain).await;
                 }
@@ -226,7 +226,7 @@ impl Worker {
         }
     }
 
-    /// Makes sure that the tier has noted this finalized block or a higher one. Returns whether it has.
+    /// Ensures that the tier has noted this finalized block or a higher one. Returns whether that succeeded.
     async fn note(&mut self, checkpoint: Checkpoint) -> bool {
         let Checkpoint { chain, block: (number, hash), generation } = checkpoint;
         let is_noted = |(of, then, highest)| (of, then) == (chain, generation) && highest >= number;
