@@ -15,7 +15,7 @@ use super::{
 };
 use crate::eth::{BlockHash, BlockNumber, TxHash};
 
-/// Number of rises of the lowest tracked block to remember: more than happen during one call.
+/// Number of past rises of the window's lowest block to remember: more than happen during one call.
 const MOST_OUTGROWN: usize = 16;
 
 /// Updates the [`CanonicalView`] of one upstream's chain as heads and answers arrive.
@@ -37,7 +37,7 @@ impl Deref for Tracker {
 }
 
 impl Tracker {
-    /// Largest gap that is closed, with one batch. A larger one is not worth the requests.
+    /// Largest gap that one batch closes. A larger gap is not worth the requests.
     pub const MAX_GAP: u64 = Branch::MAX_GAP;
 
     /// Returns an empty tracker.
@@ -85,7 +85,7 @@ impl Tracker {
         let change = if must_show.is_some() && self.contradicts_final(head, between) {
             self.view.branch.refuse_head(head, now)
         } else if before.is_some_and(|before| head.number < before.number) && self.is_final_block(head) {
-            // Also below the window.
+            // Applies to heads below the window, too.
             self.view.branch.observe_lower_head(head, &self.view.rules, now)
         } else {
             self.view.branch.observe_head(head, between, &self.view.rules, now)
@@ -102,9 +102,9 @@ impl Tracker {
         if let HeadChange::First | HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted =
             change
         {
-            // Answers for single numbers may belong to the branch that was just left; before the first head, no reorg
-            // was noticed. The same holds for requests in flight, even those sent after this head: a node need not
-            // answer in order.
+            // Earlier answers for single numbers may belong to an orphaned branch: the chain just left it, or a reorg
+            // before the first head went unnoticed. The same holds for requests in flight, even if they were sent after
+            // the request for this head: a node need not answer in order.
             self.invalidate_hints(now);
         }
         if let HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted = change {
@@ -199,7 +199,7 @@ impl Tracker {
     }
 
     /// Takes in the block that a single transaction or receipt names, requested at `sent`. Nothing proves that the
-    /// transaction is in it, so this is used for that transaction only.
+    /// transaction is in that block, so the view uses the place for that transaction only.
     ///
     /// # Errors
     /// If another block is tracked or final at that number.
@@ -312,7 +312,7 @@ impl Tracker {
     fn apply_finality(&mut self, outcome: Finalized, now: Stamp) -> Finalized {
         match outcome {
             Finalized::Unchanged | Finalized::Contrary => {}
-            // Older answers for single numbers: a proxy that slept through a reorg must not use them.
+            // Drop older answers for single numbers: a proxy that was idle during a reorg must not use them.
             Finalized::Advanced { .. } => {
                 self.view.answered.retain(|number| !self.view.finality.covers(number));
             }
@@ -330,8 +330,8 @@ impl Tracker {
         self.invalidate_hints(now);
     }
 
-    /// Forgets all canonicity and accepts the next head unconditionally. For a node that was reset to another chain, or
-    /// an endpoint that turned out to serve another chain.
+    /// Forgets all canonicity and accepts the next head unconditionally. Used when a node was reset to another chain,
+    /// or an endpoint turned out to serve another chain.
     pub fn forget(&mut self, now: Stamp) {
         *self = Self::new(self.view.rules.clone());
         (self.view.not_before, self.view.left) = (Some(now), Some(now));
