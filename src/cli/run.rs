@@ -53,13 +53,13 @@ Examples:
 
 /// Runs the command line that this process was started with.
 pub fn main() -> ExitCode {
-    // Before the command line is parsed: a signal can arrive sooner than that is done.
+    // Handle signals before parsing the command line: a signal can arrive meanwhile.
     let early = env::args_os().nth(1).filter(|command| command == "serve" || command == "demo");
     let early = early.map(|_| EarlyRuntime::start());
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version come this way too, and are not errors.
+            // clap reports `--help` and `--version` as errors, too.
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
             let printed = match (stray_url(&error), removed_command(&error)) {
                 (true, _) => written(writeln!(io::stderr(), "{STRAY_URL}")),
@@ -107,7 +107,7 @@ fn exit(done: Result<(), Failure>) -> ExitCode {
     let Err(failure) = done else { return ExitCode::SUCCESS };
     let message = failure.to_string();
     if !message.is_empty() {
-        // If this fails, too, the exit code must do. `eprintln!` would panic.
+        // If stderr cannot be written, the exit code has to suffice. `eprintln!` would panic.
         let _ = writeln!(io::stderr(), "holdfast: {message}");
     }
     ExitCode::from(failure.exit_code())
