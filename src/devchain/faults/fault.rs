@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use std::time::Duration;
 
-/// A way to misbehave.
+/// A misbehaviour of the node.
 ///
 /// A transport fault ([`Fault::Hang`], [`Fault::Status`], …) strikes the whole HTTP answer, even if it matches only
 /// one call of a batch; a content fault strikes only the entry of that call. The node does not carry out a call that
@@ -42,7 +42,7 @@ pub enum Fault {
     },
     /// Answers 200 with a body that is not JSON.
     Garbage,
-    /// Answers 200 with a true body that ends halfway.
+    /// Answers 200 with the first half of the right body.
     Truncated,
     /// Gives the reply another id.
     WrongId,
@@ -59,12 +59,12 @@ pub enum Fault {
     Lie(Lie),
 }
 
-/// A way to answer with untrue data. The node lies only about data that it has: `null` and errors do not change.
+/// Untrue data in an answer. The node lies only about data that it has: `null` and errors do not change.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Lie {
     /// A block, transaction or list of receipts of this chain other than the requested one.
     WrongHash,
-    /// A block without its transactions, or a block's receipts without the receipts.
+    /// A block without its transactions, or an empty list as the receipts of a block.
     EmptiedTransactions,
     /// A list without its last element.
     Shortened,
@@ -96,8 +96,8 @@ pub enum Lie {
     Field(String, Value),
 }
 
-/// A fault that is not in force yet: [`FaultBuilder::times`], [`FaultBuilder::once`] or
-/// [`FaultBuilder::always`] puts it in force.
+/// A fault that has no effect yet: [`FaultBuilder::times`], [`FaultBuilder::once`] or [`FaultBuilder::always`]
+/// activates it.
 #[derive(Debug)]
 #[must_use = "a fault strikes only after `once`, `times` or `always`"]
 pub struct FaultBuilder<'a> {
@@ -162,14 +162,14 @@ impl<'a> FaultBuilder<'a> {
         Self { faults, fault, pattern: String::from("*") }
     }
 
-    /// Strikes only calls whose method matches `pattern`, in which `*` stands for any text. A pattern can go on with
-    /// parameters: `eth_getBlockByNumber["0x2c"*`.
+    /// Strikes only calls whose method matches `pattern`, in which `*` stands for any text. The pattern may also
+    /// include parameters: `eth_getBlockByNumber["0x2c"*`.
     pub fn on(mut self, pattern: impl Into<String>) -> Self {
         self.pattern = pattern.into();
         self
     }
 
-    /// Strikes all methods, the default.
+    /// Strikes calls of any method. This is the default.
     pub fn any(self) -> Self {
         self.on("*")
     }

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use std::time::Duration;
 
-/// The reaction of the node to an HTTP request. The owner of the connection carries it out.
+/// The reaction of the node to an HTTP request. The code that owns the connection carries it out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeResponse {
     /// Answers.
@@ -35,7 +35,7 @@ pub enum NodeResponse {
     Hang,
     /// Closes the connection.
     Reset {
-        /// The part of the body that is sent before. If empty, nothing is sent, not even a status.
+        /// The part of the body to send before closing. If it is empty, the node sends nothing, not even a status.
         sent: Bytes,
     },
 }
@@ -46,7 +46,7 @@ struct Job<'a> {
     struck: Struck,
 }
 
-/// Counts a request as in progress until dropped, because the client may hang up at any time.
+/// Counts a request as in progress until dropped: the client may disconnect at any time, which drops the future.
 struct Working<'a>(&'a DevChain);
 
 const GARBAGE: &[u8] = b"upstream connect error or disconnect/reset before headers";
@@ -76,7 +76,7 @@ impl Drop for Working<'_> {
 impl DevChain {
     /// Answers an HTTP request with this body: records its calls, applies faults, and waits if they demand it.
     ///
-    /// Accepts any bytes; answers to malformed ones as geth does.
+    /// Accepts any bytes. Answers malformed requests as geth does.
     pub async fn serve(&self, body: Bytes) -> NodeResponse {
         let request = self.shared.record.lock().begin();
         let _working = Working(self);
