@@ -94,7 +94,7 @@ async fn requests_over_the_limit_are_shed_until_an_answer_is_read() {
     let fine = call("fine", &json!([])).to_string();
     let hanging = tokio::spawn(edge.clone().oneshot(post(&call("hang", &json!([])).to_string())));
     tokio::task::yield_now().await;
-    // Answered, but its body is not read yet.
+    // The call is answered, but the client has not read the body yet.
     let Ok(untaken) = edge.clone().oneshot(post(&fine)).await;
 
     let Ok(shed) = edge.clone().oneshot(post(&fine)).await;
@@ -207,14 +207,15 @@ async fn unread_answers_of_one_client_leave_room_for_others() {
     let [greedy, modest] = &keys;
     let large = call("fine", &json!([100 << 10]));
 
-    // The budget of these tests is 1 MiB. Batches get the answers that fit; a single large call is refused then.
+    // The budget of these tests is 1 MiB. Batches get the answers that fit. Once the budget is used up, a single large
+    // call is refused.
     let mut untaken = Vec::new();
     for _ in 0..4 {
         untaken.push(ask(greedy, &json!(vec![large.clone(); 4])).await);
     }
     let Ok(refused) = ask(greedy, &large).await;
     assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
-    // The result of a write is sent, and small answers do not count.
+    // The client gets the result of a write in any case, and small answers do not count against the budget.
     let Ok(told) = ask(greedy, &call("eth_sendRawTransaction", &json!([100 << 10]))).await;
     let Ok(small) = ask(greedy, &call("fine", &json!([1000]))).await;
     assert_eq!((told.status(), small.status()), (StatusCode::OK, StatusCode::OK));
@@ -235,7 +236,7 @@ async fn unread_answers_of_one_client_leave_room_for_others() {
 async fn batch_answers_count_as_soon_as_they_exist() {
     let edge = edge(&Config::default());
     let large = call("fine", &json!([700 << 10]));
-    // Before a slow call, or after it.
+    // The large answer comes before a slow call, or after it.
     for batch in [json!([large, call("hang", &json!([]))]), json!([call("hang", &json!([])), large])] {
         let hanging = tokio::spawn(edge.clone().oneshot(post(&batch.to_string())));
         tokio::task::yield_now().await;
@@ -275,21 +276,21 @@ async fn answer_to_a_write_is_sent_even_over_budget() {
     let edge = edge(&config);
     let large = call("fine", &json!([700 << 10]));
     let Ok(untaken) = edge.clone().oneshot(post(&large.to_string())).await;
-    // A client that gets an error would send its write twice.
+    // If the client got an error, it would send its write again.
     let write = call("eth_sendRawTransaction", &json!([400 << 10]));
     let (status, reply) = send(&edge, &write.to_string()).await;
     assert_eq!((status, reply["result"].as_str().map(str::len)), (StatusCode::OK, Some(400 << 10)));
     let read = call("fine", &json!([300 << 10]));
     let (status, replies) = send(&edge, &json!([write, read, write]).to_string()).await;
     assert_eq!((status, replies[0]["result"].as_str().map(str::len)), (StatusCode::OK, Some(400 << 10)));
-    // Calls that did not begin may be sent again.
+    // The client may send calls again that did not begin.
     assert_eq!(
         (&replies[1]["error"]["code"], &replies[2]["error"]["code"]),
         (&json!(-32013), &json!(-32013))
     );
     drop(untaken);
 
-    // Likewise if its answer exceeds the limit of a batch.
+    // The same holds if its answer exceeds the limit of a batch.
     let (_, replies) = send(&edge, &json!([large, write, call("hang", &json!([]))]).to_string()).await;
     assert_eq!(replies[1]["result"].as_str().map(str::len), Some(400 << 10));
     assert_eq!(replies[2]["error"]["code"], -32600);

@@ -1,9 +1,9 @@
-//! Builds a gzip stream (RFC 1952) around parts that the cache holds deflated.
+//! Builds a gzip stream (RFC 1952) from parts that the cache has already deflated.
 //!
-//! A deflate stream is a sequence of blocks, and a block may be stored uncompressed. Text that is new in each response, ids
-//! and brackets, goes into stored blocks. Deflated parts go between them as they are: each begins and ends on a byte
-//! boundary and refers to no earlier data. Nothing is compressed here, and deflated parts are neither read nor copied: the
-//! checksum of each is known and combined with that of the stored text.
+//! A deflate stream is a sequence of blocks, and a block may be stored uncompressed. Text that differs in each
+//! response, such as ids and brackets, goes into stored blocks. Deflated parts go between them as they are: each begins
+//! and ends on a byte boundary and refers to no earlier data. This module compresses nothing, and neither reads nor
+//! copies the deflated parts: it combines their known checksums with that of the stored text.
 
 use std::sync::Arc;
 
@@ -94,7 +94,8 @@ impl Stitcher {
     }
 }
 
-/// Returns the text of a deflated part. Debug builds compare it with the plain text of every gzip response.
+/// Returns the text of a deflated part. Only debug builds use it: they compare each part with the plain text it
+/// replaces.
 fn inflated(deflated: &Deflated) -> Vec<u8> {
     let mut text = Vec::with_capacity(deflated.len() + 1);
     let mut inflate = flate2::Decompress::new(false);
