@@ -13,11 +13,11 @@ use tracing::{Instrument, Span};
 
 use crate::{chain::Stamp, context::CallContext, upstream::Audience, verify::ProofWait};
 
-/// At most one joinable fetch per key.
+/// Keeps at most one joinable fetch (*flight*) per key.
 ///
-/// A fetch runs on its own task, so a caller that disconnects does not cancel it for the others. Once all have
-/// disconnected, the fetch has no [audience](Audience) any more: calls on the wire may finish, and no further call is
-/// sent. If the task dies, every waiter gets [`Abandoned`]; none hangs.
+/// A fetch runs on its own task, so a caller that disconnects does not cancel it for the others. Once all callers have
+/// disconnected, the fetch has no [audience](Audience) any more: upstream calls in flight may finish, but it sends no
+/// further ones. If the task dies, every waiter gets [`Abandoned`]; none hangs.
 #[derive(Clone, Debug)]
 pub(crate) struct Coalesce<K, V> {
     flights: Flights<K, V>,
@@ -44,7 +44,7 @@ struct Flight<V> {
 struct Waiters {
     /// Number of callers; a client that disconnects drops its caller.
     callers: usize,
-    /// Flights that wait for this one, each for as long as it has an audience itself.
+    /// Audiences of the flights that wait for this one. A flight counts as a waiter only while it has waiters itself.
     flights: Vec<Audience>,
     /// Number of waiters that ever joined.
     joined: u64,
@@ -109,9 +109,9 @@ where
                 // Join under the lock: `is_awaited` removes a flight under it only if no waiter has joined meanwhile.
                 Some(flight) if may_join(flight.sent) => (Waiter::join(flight), true),
                 _ => {
-                    // The context of the caller that starts the flight, even if it does not wait for the end. The
-                    // task holds the permit but does not pass it on to fetches that it starts; nor does it pass on
-                    // the connection.
+                    // The task runs in the context of the caller that starts the flight, even if that caller
+                    // disconnects. It holds the caller's permit, but passes on neither the permit nor the connection to
+                    // fetches that it starts.
                     let CallContext { client, permit, trace, .. } = CallContext::current();
                     let (context, span) =
                         (CallContext { client, trace, ..CallContext::default() }, Span::current());
@@ -171,7 +171,7 @@ fn is_awaited<K: Hash + Eq, V>(flights: &Flights<K, V>, key: K, flight: &Arc<Fli
         }
         (waiters.flights.clone(), waiters.joined)
     };
-    // Without a lock: another flight may be in the same map.
+    // Without holding a lock: the check of another flight may lock the same map.
     if others.iter().any(Audience::is_there) {
         return true;
     }
@@ -231,7 +231,7 @@ impl<K: Hash + Eq, V> Drop for Ending<K, V> {
             flights.remove(&self.key);
         }
         drop(flights);
-        // After the flight is out of the map: a caller from here on starts a new one.
+        // Only after the flight is out of the map: later callers start a new one.
         self.flight.ended.close();
     }
 }

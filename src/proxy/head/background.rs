@@ -47,7 +47,7 @@ impl SingleTask {
     }
 }
 
-// === impl UnderWay ===
+// === impl RunningTask ===
 
 impl RunningTask {
     fn has_ended(&self) -> bool {

@@ -1,8 +1,8 @@
 //! Keeps the canonical view fresh.
 //!
-//! It does not poll; the [follower](crate::proxy::Follower) does. A call that needs a fresh view starts a refresh or
-//! joins one. Calls with `safe` and `finalized` refresh those tags. The finalized block is also fetched from time to
-//! time, so that old blocks become final.
+//! This module does not poll; the [follower](crate::proxy::Follower) does. A call that needs a fresh view starts a
+//! refresh or joins one. Calls with `safe` and `finalized` refresh those tags. From time to time, a head refresh also
+//! fetches the finalized block, so that old blocks become final.
 
 use std::{
     sync::{
@@ -33,7 +33,7 @@ use crate::{
     upstream::{EndpointId, Upstream, UpstreamError},
 };
 
-/// Longest wait for the finalized block; after that, ask the node without it.
+/// Longest wait for the finalized block; after that, calls go on without it.
 const FINALITY_PATIENCE: Duration = Duration::from_secs(2);
 /// Pause before the next such wait if the node has no finalized block. If the node does not answer, the pause doubles
 /// up to this.
@@ -42,11 +42,11 @@ const FINALITY_AGAIN: Duration = Duration::from_secs(60);
 /// Longest wait of a call for a finality update.
 const UPDATE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Number of gaps filled to judge one head: the second if the window moved meanwhile.
+/// Number of gaps to fill to judge one head: a second one if the window moved meanwhile.
 const MOST_GAPS: usize = 2;
 
-/// Number of parents fetched by hash to judge one head. Deeper reorgs are rare, and one call for the finalized block
-/// says as much about them.
+/// Number of parents to fetch by hash to judge one head. Deeper reorgs are rare, and one call for the finalized block
+/// decides them.
 const MOST_PARENTS: usize = 8;
 
 /// Refreshes the canonical view.
@@ -61,7 +61,7 @@ pub(crate) struct HeadTracker {
     /// The running finality update.
     updating: SingleTask,
     times: Mutex<RefreshTimes>,
-    /// Notifies of a head change. One permit is stored for the waiting task.
+    /// Notifies one task of a head change, even if the change happens before that task waits.
     moved: Notify,
     /// Whether a background task is running.
     working: AtomicBool,
@@ -126,7 +126,7 @@ impl HeadTracker {
         if self.view.tracker().head().is_some() {
             return Ok(());
         }
-        // The head first: `finalized` counts only at or below it.
+        // Fetch the head first: the tracker accepts `finalized` only at or below it.
         self.refresh(Tag::Latest, arrival).await?;
         if self.view.finalized_request().is_none() && self.view.tracker().rules().finality {
             // A node without finality answers with an error.
@@ -171,7 +171,7 @@ impl HeadTracker {
                 now,
                 |sent| this.view.may_join(sent, arrival),
                 move || {
-                    // On behalf of all clients, so no client's limits apply.
+                    // A refresh is on behalf of all clients, so no client's limits apply.
                     let context = CallContext { client: None, ..CallContext::current() };
                     context.scope(async move {
                         let metrics = asking.metrics.clone();
@@ -232,8 +232,8 @@ impl HeadTracker {
         let (wall, mut sent) = (self.view.wall(), sent);
         let mut shown = self.fetch_head(sent).await;
         match &shown {
-            // Another endpoint is now primary. From here on, and after an alarm, answers to earlier calls do not
-            // count.
+            // Another endpoint is now primary. After that, and after an alarm (below), the view ignores answers to
+            // earlier requests, so send a new one.
             Err(UpstreamError::WrongChain(_)) => {
                 sent = self.view.clock().now();
                 shown = self.fetch_head(sent).await;
@@ -261,7 +261,7 @@ impl HeadTracker {
             info!(head = link.number.0, "finalized block confirmed again; serving from the cache resumes");
         }
         if change == HeadChange::Unlinked {
-            // Finality advanced meanwhile: the next refresh requests that block.
+            // Finality advanced meanwhile: the next refresh asks for the new finalized block.
             self.metrics.head_observed(change);
             return Err(finalized_not_shown());
         }
@@ -288,8 +288,8 @@ impl HeadTracker {
         Ok(())
     }
 
-    /// Compares the head with another endpoint's if that is due, in the background, and makes that endpoint primary
-    /// if it is ahead: the primary may have stalled or be far behind.
+    /// If a comparison is due, compares the head with another endpoint's in the background, and makes that endpoint
+    /// primary if it is ahead: the primary may have stalled or be far behind.
     fn look_elsewhere(self: &Arc<Self>, by: EndpointId, head: BlockNumber, now: Stamp) {
         if self.upstream.is_single() {
             return;
@@ -331,7 +331,7 @@ impl HeadTracker {
             let Some(parent) = self.view.tracker().missing_parent(link, &between) else { break };
             match self.source.fetch_parent(parent, sent).await {
                 Ok(Some(parent)) => between.push(parent),
-                // Another replica behind the same URL may have it.
+                // Another replica behind the same URL may have it: try again.
                 Ok(None) => {}
                 Err(UpstreamError::Cancelled) => return Err(UpstreamError::Cancelled),
                 Err(_) => break,
@@ -414,7 +414,7 @@ impl HeadTracker {
         let now = self.view.clock().now();
         self.view.change(|tracker| tracker.observe_finalized_tag(link, sent, now));
         self.source.store(shown);
-        // The block of the tag is known by now; the caller waits only briefly for the update.
+        // The block of the tag is known now. The caller waits only briefly for the finality update.
         let updating = self.updating.begin(|| {
             let this = self.clone();
             async move {

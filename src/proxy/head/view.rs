@@ -24,10 +24,12 @@ use crate::{
     verify::{Anchor, Verifier},
 };
 
-/// Number of observations after which a lower head is a rollback: a load balancer may show a lagging replica twice.
+/// Number of observations after which a lower head counts as a rollback: a load balancer may show a lagging replica
+/// twice.
 const ROLLBACK_AFTER: u32 = 3;
 
-/// Difference between the wall clock and the monotonic clock beyond which the machine slept, or its clock was set.
+/// Difference between the wall clock and the monotonic clock that shows that the machine slept, or that its clock was
+/// set.
 const CLOCK_JUMP: Duration = Duration::from_secs(1);
 
 /// Which blocks are canonical. All calls share it.
@@ -57,16 +59,16 @@ pub(crate) type FinalizedRequest = (Stamp, BlockNumber);
 struct ViewTimes {
     /// Last request for the finalized block that counts.
     finalized: Option<FinalizedRequest>,
-    /// Last call that can have changed the chain.
+    /// Time of the last call that can have changed the chain.
     written: Option<Stamp>,
-    /// Last change of the head.
+    /// Time of the last change of the head.
     moved: Option<Stamp>,
     /// Time at which the node last had no block for the tag.
     no_safe: Option<Stamp>,
     no_finalized: Option<Stamp>,
-    /// Chain that the tracker follows …
+    /// Chain that the upstream serves.
     chain: Option<Arc<ChainIdentity>>,
-    /// … and the same once all data of another chain is forgotten.
+    /// The same chain, set only after all data of the previous chain is gone.
     adopted: Option<Arc<ChainIdentity>>,
 }
 
@@ -288,12 +290,12 @@ impl SharedView {
         }
         let listener = self.listener().filter(|_| resets);
         if let Some(listener) = &listener {
-            // A loading entry must not enter after the tracker forgot it …
+            // An entry that is being loaded from a tier must not become canonical after the tracker forgot it …
             listener.canonicity_doubted();
         }
         self.change(|tracker| if resets { tracker.forget(now) } else { tracker.invalidate_after_write(now) });
         if let Some(listener) = &listener {
-            // … and a previously final block must not count as known since the reset.
+            // … and a block that was final before the reset must not count as known after it.
             listener.canonicity_doubted();
         }
         now
@@ -303,7 +305,7 @@ impl SharedView {
     /// that chain. Content by hash stays.
     pub(crate) fn invalidate(&self) {
         let now = self.clock.now();
-        // First: a loading entry must not enter after the tracker forgot it.
+        // First: an entry that is being loaded from a tier must not become canonical after the tracker forgot it.
         if let Some(listener) = self.listener() {
             listener.canonicity_doubted();
         }
@@ -311,7 +313,8 @@ impl SharedView {
         self.forget_finalized();
     }
 
-    /// Tells the listener that the tracker forgot all canonicity, and causes the finalized block to be requested anew.
+    /// Tells the listener that the tracker forgot all canonicity, and makes the next refresh request the finalized
+    /// block again.
     pub(super) fn forget_finalized(&self) {
         self.times.lock().finalized = None;
         if let Some(listener) = self.listener() {
@@ -331,13 +334,13 @@ impl SharedView {
         self.times.lock().finalized.replace(request)
     }
 
-    /// Reverts a request that did not count. An alarm drops all requests; then none is restored.
+    /// Restores the previous request after one that did not count. If an alarm has dropped all requests, restores none.
     pub(super) fn restore_finalized_request(&self, before: Option<FinalizedRequest>) {
         let mut times = self.times.lock();
         times.finalized = times.finalized.and(before);
     }
 
-    /// Causes the finalized block to be requested again.
+    /// Makes the next refresh request the finalized block again.
     pub(super) fn drop_finalized_request(&self) {
         self.times.lock().finalized = None;
     }

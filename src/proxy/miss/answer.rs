@@ -86,7 +86,7 @@ impl Answerer {
             return Ok(answered);
         }
         let mut answering = pin!(self.answer_with_upstream(&asked, None));
-        // Do not wait until the end for an upstream that hangs at the start.
+        // Do not wait for the upstream's timeout if it hangs at the start.
         let loaded = async {
             time::sleep(SILENCE).await;
             self.load(&asked, UpstreamState::Unreachable).await
@@ -155,8 +155,8 @@ impl Answerer {
         let packet = asked.request.packet();
         let client = packet.caller().client;
         loop {
-            // The tracker reports if a tracked head leaves the chain; the blocks of other tags may be below the
-            // tracked blocks.
+            // The tracker notices if a head leaves the chain after `arrival`. The blocks of other tags may be below the
+            // window.
             let since = if tag == Tag::Latest { arrival } else { self.view.clock().now() };
             let Some(link) = self.find_meaning(asked, tag, arrival).await? else {
                 // The wait may have shown that an endpoint serves a wrong chain.
@@ -164,7 +164,7 @@ impl Answerer {
                 let forwarding = Box::pin(self.forwarder.forward_as_asked(asked, arrival));
                 let answered = self.concurrency.within(client, forwarding).await?.answered;
                 let is_content = answered.answer.is_content();
-                // Nothing shows whether the answer is of the same block as the answers to the other calls.
+                // Nothing proves that this answer is of the same block as the answers to the packet's other calls.
                 if is_content && packet.has_several_tags(tag) && !self.view.tracker().is_suspended() {
                     return Err(CallError::Left { tag });
                 }
@@ -192,9 +192,9 @@ impl Answerer {
             if is_denied || (self.is_left(tag, link, since) && !packet.is_answered(tag)) {
                 return Err(CallError::Left { tag });
             }
-            // Once one call has used this block, the others use it too, even if it has left the chain since. If
-            // another call found first that the block left, this one starts over with the block that the tag stands
-            // for now.
+            // Once one call of the packet has used this block, the others use it, too, even if it has left the chain
+            // since. If another call has found out that the block left the chain, and no call has used it yet, this
+            // call starts over with the current block of the tag.
             if packet.commit(tag, link) {
                 return Ok(answered);
             }
@@ -245,8 +245,8 @@ impl Answerer {
         }
     }
 
-    /// Refreshes these tags, and the head last, even if a call has used it: the next packet must not find the same two
-    /// branches.
+    /// Refreshes these tags and then the head, even if a call has used the head: the next packet must not find the same
+    /// two branches.
     async fn refresh_all(&self, tags: &[Tag]) -> Result<(), UpstreamError> {
         let view = &self.view;
         for tag in tags.iter().filter(|tag| **tag != Tag::Latest) {
@@ -369,8 +369,8 @@ impl Answerer {
         Err(CallError::Changed)
     }
 
-    /// Fetches the block at a number that a cached single transaction or receipt names. Returns whether it arrived.
-    /// Removes cached entries that it shows to be misplaced.
+    /// Fetches the block at the number that a cached single transaction or receipt names. Returns whether the block
+    /// arrived. Removes cached entries whose place the block contradicts.
     async fn confirm_place(&self, asked: &QueryCall, block: Query, arrival: Stamp) -> bool {
         let fetched = self.fetcher.fetch(block, arrival).await;
         let (number, hash, with_hashes) = match fetched.map(|shared| shared.value) {

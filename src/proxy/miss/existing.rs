@@ -20,7 +20,7 @@ pub(crate) struct KnownToExist {
     view: Arc<SharedView>,
 }
 
-// === impl Existing ===
+// === impl KnownToExist ===
 
 impl KnownToExist {
     pub(crate) fn new(state: Arc<CacheState>, view: Arc<SharedView>) -> Self {

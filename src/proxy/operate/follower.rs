@@ -1,9 +1,9 @@
 //! Follows the chain without waiting for calls: refreshes the view, and fetches new blocks and receipts.
 //!
-//! It does nothing that an ordinary call could not do, and uses the same refreshes and fetches: a follower makes
-//! answers faster, not different. A `newHeads` notification only triggers a refresh; the follower does not trust its
-//! content, and it does not make the view any fresher. The follower does nothing while the chain of the upstream is
-//! not confirmed, nor with [`Follow::Off`].
+//! The follower uses the same refreshes and fetches as ordinary calls: it makes answers faster, not different. A
+//! `newHeads` notification only triggers a refresh. The follower does not trust its content, and the notification alone
+//! does not make the view fresher. The follower does nothing with [`Follow::Off`], or while the chain of the upstream
+//! is not confirmed.
 
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
@@ -31,11 +31,11 @@ use crate::{
     verify::Content,
 };
 
-/// Number of newest blocks fetched after a gap in following. It equals the largest gap that the tracker closes; on
-/// Ethereum, about a quarter of an hour.
+/// Number of newest blocks to fetch after an interruption. It equals the largest gap that the tracker closes: about a
+/// quarter of an hour on Ethereum.
 const MOST_BEHIND: usize = 64;
 
-/// Number of fetched blocks kept: those of a branch, and of a few that it has replaced.
+/// Number of fetched blocks to remember: those of the current branch and of a few branches that it replaced.
 const REMEMBERED: usize = 4 * MOST_BEHIND;
 
 /// Longest pause before a retry after an upstream failure (or the interval, if that is longer).
@@ -67,12 +67,12 @@ struct HeadNotifications {
     notified: Notify,
 }
 
-/// Fetched blocks, so that the follower fetches each once.
+/// Blocks that the follower has fetched, so that it fetches each only once.
 #[derive(Debug, Default)]
 struct Followed {
     /// Number at which following began; calls fetch older blocks on demand.
     floor: Option<BlockNumber>,
-    /// Newest last. Without a link if the block could not be cached, so that its parent is unknown.
+    /// Newest last. The link is `None` if the block could not be cached: its parent is then unknown.
     blocks: VecDeque<(BlockHash, Option<Link>)>,
 }
 
@@ -105,7 +105,7 @@ impl Follower {
     pub async fn run(self, feed: watch::Receiver<Option<HeadFeed>>) {
         self.identity.wait_known().await;
         if let Ok(who) = self.identity.confirm().await {
-            // Even without calls: entries that tiers served before may be of another chain.
+            // Even if no calls arrive: entries loaded from tiers earlier may be of another chain.
             self.view.adopt(&who);
         }
         if self.follow != Follow::Off {
@@ -126,7 +126,8 @@ impl Follower {
             match self.refresh(told).await {
                 Ok(()) => {
                     backoff.reset();
-                    // The notified head is not visible yet, because another replica has it: refresh once more.
+                    // The answer does not show the announced head yet, because another replica announced it: refresh
+                    // once more.
                     let unseen = told && self.view.tracker().head() == head;
                     told = self.next(asked, unseen).await;
                 }
@@ -145,7 +146,7 @@ impl Follower {
         let known = view.tracker().head().is_some();
         let mut refreshed =
             if known { self.head.refresh(Tag::Latest, now).await } else { self.head.establish(now).await };
-        // A joined refresh that was sent before the notification need not show the new head.
+        // If this call joined a refresh that was sent before the notification, the answer may not show the new head.
         let before_news = view.tracker().refreshed().is_some_and(|sent| sent.is_before(now));
         if told && before_news && refreshed.is_ok() {
             refreshed = self.head.refresh(Tag::Latest, view.clock().now()).await;
@@ -180,7 +181,7 @@ impl Follower {
         }
     }
 
-    // ## News
+    // ## Notifications
 
     /// Keeps a subscription to the current feed.
     async fn listen(&self, mut feeds: watch::Receiver<Option<HeadFeed>>) {
@@ -280,7 +281,7 @@ impl Follower {
                 Some(link) => link,
                 None => {
                     if self.view.tracker().head() != Some(head) {
-                        // The newer head first; the blocks skipped here are found again below it.
+                        // Fetch the newer head first; its branch leads back to the blocks skipped here.
                         return Ok(());
                     }
                     let link = self.fetch(hash).await?.or((hash == head.hash).then_some(head));
@@ -308,7 +309,7 @@ impl Follower {
             },
         };
         let wants_receipts = self.follow == Follow::Full && self.state.node.has_block_receipts();
-        // After the block, which verifies them.
+        // Fetch them after the block, which proves them.
         if wants_receipts && cache.receipts(hash).is_none() {
             self.fetch_one(Query::new(Part::Receipts, hash)).await?;
         }
@@ -325,14 +326,14 @@ impl Follower {
             self.metrics.followed();
         }
         match value {
-            // The view named the block, so it exists: a replica that does not have it yet answered.
+            // The view names the block, so it exists: the answer is of a replica that does not have it yet.
             Fetched::Other(answer) if answer.is_null() => Err(CallError::Upstream(UpstreamError::Empty)),
             value => Ok(value),
         }
     }
 }
 
-// === impl News ===
+// === impl HeadNotifications ===
 
 impl HeadNotifications {
     fn new() -> Self {

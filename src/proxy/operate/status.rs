@@ -1,4 +1,4 @@
-//! State of the chain and of verification, for the status page and metrics.
+//! Reports the state of the chain and of verification, for the status page and metrics.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +22,8 @@ pub struct Status {
 pub struct ChainStatus {
     /// Head of the tracked branch.
     pub head: Option<Link>,
-    /// Time since the last refresh of the head was sent; `None` if the head may have changed since.
+    /// Age of the view: time since the last head refresh was sent. `None` before the first refresh, and after a write
+    /// or a jump of the wall clock, which make the view stale.
     pub age: Option<Duration>,
     /// Time since the head last changed.
     pub head_age: Option<Duration>,
@@ -34,7 +35,7 @@ pub struct ChainStatus {
     pub window: usize,
     /// Number of block numbers whose hash is final.
     pub final_numbers: usize,
-    /// Maximum age of the view when a call arrives.
+    /// Maximum age of a view that may answer an arriving call.
     pub max_staleness: Duration,
 }
 
@@ -45,13 +46,13 @@ impl Status {
         Self { head, state, verifier }
     }
 
-    /// Returns the demanded level of verification, and why it is in force.
+    /// Returns the required level of verification, and the reason for it.
     pub fn verification(&self) -> InForce {
         self.verifier.in_force()
     }
 
-    /// Returns the names of the parts that are no longer sliced out of larger entries, because the node answers
-    /// differently.
+    /// Returns the names of the parts that the cache no longer cuts out of larger entries, because the node's own
+    /// answers differ.
     pub fn given_up(&self) -> impl Iterator<Item = &'static str> {
         self.state.derivations.given_up()
     }
