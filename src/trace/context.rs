@@ -16,7 +16,8 @@ const LENGTH: usize = 55;
 /// The supported version of `traceparent`.
 const VERSION: &[u8] = b"00";
 
-/// Longest `tracestate` to propagate, in bytes. The standard demands no more; clients could flood upstreams' headers.
+/// Longest `tracestate` to propagate, in bytes. The standard requires no more, and longer values would let clients
+/// inflate the headers of upstream requests.
 const LONGEST_STATE: usize = 512;
 
 /// Most members of a `tracestate`, by its grammar.
@@ -26,7 +27,7 @@ const MOST_MEMBERS: usize = 32;
 const LONGEST_KEY: usize = 256;
 const LONGEST_VALUE: usize = 256;
 
-/// A client's trace. Its headers are well-formed by the standard, so they can be propagated. Cheap to clone.
+/// A client's trace context. Its headers are well-formed, so upstream requests can carry them. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceContext(Arc<Inner>);
 
@@ -78,7 +79,7 @@ impl TraceContext {
     }
 }
 
-/// Validates a `traceparent`. Returns a later version reduced to the supported one.
+/// Validates a `traceparent`. Converts a later version to the supported one.
 fn checked_parent(value: &HeaderValue) -> Option<HeaderValue> {
     let (known, rest) = value.as_bytes().split_at_checked(LENGTH)?;
     let dashes = [2, 35, 52];
@@ -124,7 +125,8 @@ fn checked_state(headers: &HeaderMap) -> Option<HeaderValue> {
     is_state(state.as_bytes()).then_some(state)
 }
 
-/// Returns whether `text` is a list of `key=value` members. Does not check further.
+/// Returns whether `text` is a list of `key=value` members within the limits of the standard. Does not check that keys
+/// are unique.
 fn is_state(text: &[u8]) -> bool {
     let is_key = |key: &[u8]| {
         let is_allowed =
