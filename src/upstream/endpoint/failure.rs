@@ -1,4 +1,4 @@
-//! Which failures count against an endpoint.
+//! Decides which failures count against an endpoint.
 
 use http::StatusCode;
 
@@ -13,20 +13,20 @@ const LARGE_CALL: usize = 256 * 1024;
 /// other clients.
 pub(in crate::upstream) fn counts_against_endpoint(call: &Call, error: &UpstreamError) -> bool {
     match error {
-        // Heads, blocks and counts are never that large, and another node may answer with less overhead.
+        // Heads, blocks and counts are never that large. Another node may answer with less overhead.
         UpstreamError::TooLarge { is_batch, .. } => call.has_known_shape() && !is_batch,
-        // A node may hang up because of the work that a call causes. If the node is down, everyday calls and
-        // identity checks fail, too.
+        // A node may close the connection because a call is too expensive. If the node is down, everyday calls and
+        // identity checks fail, too, and those count.
         UpstreamError::Disconnected(_) => call.is_everyday() && !is_large(call),
         UpstreamError::Refused { status, .. } | UpstreamError::Status(status) => match *status {
             status if is_about_request_size(status) => false,
-            // These depend on neither the client nor the call.
+            // These statuses depend on neither the client nor the call.
             StatusCode::UNAUTHORIZED
             | StatusCode::PAYMENT_REQUIRED
             | StatusCode::PROXY_AUTHENTICATION_REQUIRED
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE => true,
-            // A provider may sell some methods to some customers only; these it sells to all.
+            // Providers restrict some methods to some customers, but not these.
             StatusCode::FORBIDDEN => call.is_everyday() || call.runs_client_code(),
             _ => call.is_everyday(),
         },
@@ -36,8 +36,8 @@ pub(in crate::upstream) fn counts_against_endpoint(call: &Call, error: &Upstream
 
 /// Returns whether a failed forwarded call counts against the endpoint as the primary.
 ///
-/// More failures count here than [against the endpoint](counts_against_endpoint): they only make another endpoint
-/// answer forwarded calls, and any answered forwarded call clears them.
+/// More failures count against the primary than [against the endpoint](counts_against_endpoint), because the
+/// consequence is milder: another endpoint answers forwarded calls. Any forwarded call that succeeds clears the count.
 pub(super) fn counts_against_primary(call: &Call, error: &UpstreamError) -> bool {
     let is_own = match error {
         UpstreamError::Disconnected(_) => !is_large(call),

@@ -1,4 +1,4 @@
-//! The chain identity of one endpoint, and when to check it.
+//! Checks the chain identity of one endpoint, and decides when.
 
 use std::{
     future::Future,
@@ -32,18 +32,19 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// Maximum pause while another endpoint already serves the chain: providers bill these calls, too.
 const MAX_SPARE_PAUSE: Duration = Duration::from_secs(60);
 
-/// How long an endpoint waits at first contact for those before it in order. A node that is up reports its identity
-/// long before, wherever it is; a hanging one must not keep the others from serving.
+/// Longest wait at first contact for the endpoints earlier in the configured order, which take precedence in pinning
+/// the chain. A node that is up reports its identity much sooner; a node that hangs must not keep later endpoints from
+/// serving.
 const PRECEDENCE_WAIT: Duration = Duration::from_secs(1);
 
-/// Minimum interval between probes for recovery: a readiness check should soon notice that an endpoint is back,
-/// without becoming a load.
+/// Minimum interval between probes for recovery: readiness checks should notice soon that an endpoint is back, but must
+/// not become a load.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Minimum pause between attempts, even if calls wait for the next one.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 
-/// State of the chain identity of one endpoint, or of all together.
+/// State of the chain identity of one endpoint, or of all endpoints together.
 #[derive(Clone, Debug)]
 pub enum IdentityState {
     /// Unknown, with the error of the last attempt.
@@ -84,7 +85,7 @@ struct ProbeProgress {
     needs_recheck: bool,
     /// Number of rechecks required so far.
     rechecks: u64,
-    /// That number when the last attempt began.
+    /// Value of `rechecks` when the last attempt began.
     rechecks_at_start: u64,
     /// Whether the endpoint has served the right chain since it last served a wrong one, so that its answers were
     /// accepted.
@@ -102,7 +103,7 @@ pub(in crate::upstream) struct IdentityProbe {
     pinned_chain: Arc<PinnedChain>,
     progress: watch::Sender<ProbeProgress>,
     wake: Notify,
-    /// Whether a check is requested to see if the endpoint answers, although its identity is not in doubt.
+    /// Whether a check is requested to see if the endpoint answers, even if its identity is confirmed.
     is_probe_requested: AtomicBool,
     /// Time of the last such request.
     last_probe: Mutex<Option<Instant>>,
@@ -202,8 +203,9 @@ impl IdentityProbe {
         self.wake.notify_one();
     }
 
-    /// Checks soon, even if the identity is confirmed, to see whether the endpoint answers. Does not wait. A
-    /// failure leaves the identity as it is. Does nothing if the last probe was just now.
+    /// Requests a check to see whether the endpoint answers, even if its identity is confirmed. Does not wait for it. A
+    /// failed check leaves a confirmed identity as it is. Does nothing if the last probe was less than `PROBE_INTERVAL`
+    /// ago.
     pub(in crate::upstream) fn probe(&self) {
         let now = Instant::now();
         let mut last = self.last_probe.lock();
@@ -260,7 +262,7 @@ impl IdentityProbe {
         loop {
             if known {
                 backoff.reset();
-                // Costs nothing when idle: only a probe, or a call that finds the identity in doubt, wakes this task.
+                // Costs nothing when idle: only a probe, or a call that needs a recheck, wakes this task.
                 self.wake.notified().await;
                 if !self.is_probe_requested.swap(false, Relaxed) && self.is_confirmed() {
                     continue;
@@ -298,8 +300,8 @@ impl IdentityProbe {
         };
         let ProbeProgress { state: before, was_known, .. } = self.progress.borrow().clone();
         if was_known && matches!(state, IdentityState::WrongChain(_)) {
-            // Bar the endpoint before canonicity is forgotten, so that no later refresh accepts its head. Notify
-            // calls that wait for its identity last: they must not find data that it supplied meanwhile.
+            // Bar the endpoint before canonicity is forgotten, so that no later refresh accepts its head. Only then
+            // notify the calls that wait for its identity: they must not find data that it supplied.
             self.progress.send_if_modified(|progress| {
                 progress.state = state.clone();
                 false

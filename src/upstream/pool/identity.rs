@@ -25,7 +25,7 @@ impl Identity {
         Self(endpoints)
     }
 
-    /// Returns the combined state: known if the identity of any endpoint is.
+    /// Returns the combined state: known if the identity of any endpoint is known.
     pub fn state(&self) -> IdentityState {
         let endpoints = self.0.load();
         let states: Vec<_> =
@@ -66,8 +66,8 @@ impl Identity {
         }
     }
 
-    /// Calls `notify` whenever an endpoint whose answers were accepted turns out to serve another chain, before any call
-    /// learns of it. Only the first `notify` counts.
+    /// Calls `notify` whenever an endpoint whose answers were accepted turns out to serve another chain, before any
+    /// call learns of it. Only the first `notify` is registered.
     pub fn on_wrong_chain(&self, notify: impl Fn() + Send + Sync + 'static) {
         self.0.pinned_chain().on_wrong_chain(notify);
     }
@@ -90,8 +90,8 @@ impl Identity {
         self.0.load().iter().any(is_confirmed).then(|| self.0.pinned_chain().pinned()).flatten()
     }
 
-    /// Confirms the identity of any endpoint: at once if one is confirmed, otherwise with the next attempts. Does
-    /// not wait if every endpoint's breaker is open.
+    /// Confirms the identity of any endpoint: at once if one is confirmed, otherwise with the next attempts. Does not
+    /// wait if every endpoint has an open breaker or serves a wrong chain.
     ///
     /// # Errors
     /// If no endpoint is usable.
@@ -128,8 +128,8 @@ impl Identity {
                     error => IdentityError::Upstream(error),
                 });
             }
-            // Filtered once: an endpoint found on a wrong chain meanwhile fails in `confirm`, and the list is never
-            // empty.
+            // Leave out endpoints of a wrong chain, unless there are no others: the list must not be empty. An endpoint
+            // that turns out later to serve a wrong chain fails in `confirm`.
             let others = probes.iter().filter(|probe| !is_pinned || !probe.is_wrong_chain());
             let others: Vec<_> = others.cloned().collect();
             let asked = if others.is_empty() { probes } else { others };
