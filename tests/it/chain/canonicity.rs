@@ -192,7 +192,7 @@ async fn failed_check_of_the_finalized_block_denies_nothing() {
     assert_eq!(program.metric("finality_alarms_total"), 0);
 }
 
-/// Asks for the head until the proxy no longer takes a lower one for lag.
+/// Asks for the head until the proxy no longer treats a lower head as lag.
 async fn outlast_lag(program: &InMemory) {
     for _ in 0..5 {
         time::sleep(Duration::from_secs(10)).await;
@@ -374,7 +374,7 @@ async fn receipt_that_contradicts_an_unlinked_entry_drops_it() {
     all_agree(&program, &ahead, 30..=30, &[]).await;
 }
 
-/// The assumption behind `final_margin` does not hold here: a replica still shows an orphan that is hours old.
+/// Here the assumption behind `final_margin` fails: a replica still shows an orphan that is hours old.
 #[test]
 fn contradicted_final_entry_is_removed_from_disk_too() {
     let [ahead, behind] = [(); 2].map(|()| chain_of(slow_blocks(), 30));
@@ -386,7 +386,7 @@ fn contradicted_final_entry_is_removed_from_disk_too() {
     let stale = || time::sleep(Duration::from_millis(40));
     let start = || {
         let disk = || loop {
-            // The previous proxy may not have released the directory yet.
+            // The previous proxy may not have released the directory yet, so try again.
             match Disk::open(&DiskConfig::new(&directory)) {
                 Ok(disk) => return disk,
                 Err(_) => std::thread::sleep(Duration::from_millis(2)),
@@ -460,7 +460,7 @@ async fn false_single_answer_is_dropped_and_does_not_set_its_number() {
     for is_orphan in [true, false] {
         for method in [RECEIPT, TRANSACTION] {
             let (chain, program) = false_place(is_orphan, method).await;
-            // At once: the answer about the transaction does not affect the number.
+            // The number is right at once: the answer about the transaction does not affect it.
             agrees(&program, &chain, BLOCK_BY_NUMBER, json!([hex(10), true])).await;
             time::sleep(STALE).await;
             all_agree(&program, &chain, 10..=10, &transactions(&chain, 10..=10)).await;
@@ -625,7 +625,7 @@ async fn answer_without_a_block_in_flight_over_a_reorg_is_discarded() {
     ] {
         for level in [Demand::Auto, Demand::Structural] {
             if (method, level) == (TRANSACTION_COUNT, Demand::Auto) {
-                // The proxy derives it from the block, which contains its own hash.
+                // The proxy derives this answer from the block, which contains its own hash.
                 continue;
             }
             let chain = chain_of(devchain::Config::default(), 8);
@@ -689,7 +689,7 @@ async fn null_for_known_data_is_retried() {
         agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", true])).await;
         chain.fail(Fault::Null).on("eth_get*Receipt*").times(2);
         agrees(&program, &chain, method, params.clone()).await;
-        // Also for a list that is empty or incomplete.
+        // The proxy also retries if the list is empty or incomplete.
         chain.fail(Lie::EmptiedTransactions).on("eth_getBlockReceipts").times(2);
         let program = in_memory::program(&chain, &Config::default());
         agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", true])).await;
@@ -882,7 +882,7 @@ async fn error_to_the_full_form_is_not_passed_to_a_hashes_call() {
     assert_eq!(reply["error"]["message"], "response too large", "the full form");
 }
 
-/// Over HTTP, because only there answers have a size limit.
+/// Uses HTTP, because only there answers have a size limit.
 #[tokio::test]
 async fn block_with_hashes_does_not_need_the_full_form() {
     let node = upstream::devchain().blocks(3, 1).run().await;
@@ -900,7 +900,7 @@ async fn block_with_hashes_does_not_need_the_full_form() {
         );
     }
     let whole = node.calls().iter().filter(|call| call.params.ends_with("true]")).count();
-    assert_eq!(whole, 1, "it is not requested with every read");
+    assert_eq!(whole, 1, "the proxy does not request the full form with every read");
 }
 
 // ## Counts above the head
@@ -917,7 +917,7 @@ async fn count_above_the_head_is_forwarded() {
     }
 }
 
-// ## A finalized block that is denied for ever
+// ## A finalized block that the node denies forever
 
 #[tokio::test(start_paused = true)]
 async fn finalized_block_denied_by_a_high_head_is_an_alarm_after_15_s() {

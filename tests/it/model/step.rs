@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-/// One step of a program. Numbers choose among the blocks and transactions that exist when the step runs.
+/// One step of a program. Indexes (`u16`) select among the blocks and transactions that exist when the step runs.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Waits this many milliseconds.
@@ -45,7 +45,7 @@ pub enum Step {
     },
     /// The next calls fail, this many times.
     Fail(Failure, u64),
-    /// The node delays the next call, before it reads the chain or (`late`) after.
+    /// The node delays the next call: before it reads the chain, or after it if `late` is set.
     Slow {
         late: bool,
         millis: u64,
@@ -53,7 +53,7 @@ pub enum Step {
     ClearFaults,
     /// Sends one call and awaits the answer.
     Ask(Question),
-    /// Sends the same call repeatedly: entries in use are stored in other forms.
+    /// Sends the same call repeatedly, because the cache stores entries that are read often in other forms.
     AskOften(Question),
     /// Sends a batch and awaits the answers.
     Batch(Vec<Question>),
@@ -85,7 +85,8 @@ pub enum Step {
     },
     /// Restarts the proxy with an empty cache.
     StartAnew,
-    /// Sends the last call outside a batch again, or asks for its block by number.
+    /// Repeats the last call that was not part of a batch, or asks by number for the block that the call concerns, or
+    /// for its receipts.
     Again(Again),
     /// Awaits all started calls.
     Join,
@@ -186,7 +187,7 @@ pub fn question() -> impl Strategy<Value = Question> {
     ]
 }
 
-/// Questions that name a block by tag.
+/// Returns questions that name a block by tag.
 fn tagged_question() -> impl Strategy<Value = Question> {
     let tag = prop_oneof![5 => Just(Place::Latest), 1 => Just(Place::Safe), 1 => Just(Place::Finalized)];
     prop_oneof![
@@ -210,7 +211,7 @@ fn failure() -> impl Strategy<Value = Failure> {
     ]
 }
 
-/// Steps that only the model of one node has. Each aims at one guarantee.
+/// Returns steps that only the model with one node uses. Each aims at one guarantee.
 pub fn aimed_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => (question(), 1u64..4, 1usize..5)
@@ -238,7 +239,7 @@ pub fn aimed_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Steps of the model of one node.
+/// Returns the steps of the model with one node.
 pub fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![10 => step(), 3 => aimed_step()]
 }

@@ -1,24 +1,24 @@
-//! Single changes to a block or its receipts, at any depth.
+//! Applies single changes to a block or its receipts, at any depth.
 
 use proptest::{prelude::*, sample::Index};
 use serde_json::{Value, json};
 
-/// A step from a value to one inside it.
+/// A step from a JSON value to a member or an element of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     Name(String),
     At(usize),
 }
 
-/// Place of a value.
+/// Place of a value: the steps from the root to it.
 pub type Path = Vec<Step>;
 
 /// A change to the value at a place.
 #[derive(Clone, Copy, Debug)]
 pub enum Mutation {
-    /// Replaces the value by another of the same kind: with another digit, incremented, or negated.
+    /// Replaces the value by another of the same kind: changes a digit, adds one, or negates.
     Change(Index),
-    /// Replaces the value by one under the same name elsewhere.
+    /// Replaces the value by that of another member with the same name.
     Copy(Index),
     Null,
     /// Removes the member or element.
@@ -126,7 +126,7 @@ fn walk<'a>(whole: &'a mut Value, path: &[Step]) -> Option<&'a mut Value> {
     path.iter().try_fold(whole, |value, step| inside(value, step))
 }
 
-/// Returns the value one step further, if there is one.
+/// Returns the member or element that `step` leads to, if there is one.
 pub fn inside<'a>(value: &'a mut Value, step: &Step) -> Option<&'a mut Value> {
     match step {
         Step::Name(name) => value.get_mut(name),
@@ -134,7 +134,7 @@ pub fn inside<'a>(value: &'a mut Value, step: &Step) -> Option<&'a mut Value> {
     }
 }
 
-/// Returns the places that differ from `path` only in positions.
+/// Returns the places that differ from `path` only in list positions.
 fn namesakes(whole: &Value, path: &[Step]) -> Vec<Path> {
     let same = |place: &Path| place != path && place.len() == path.len() && names(place) == names(path);
     places(whole).into_iter().filter(same).collect()

@@ -87,7 +87,7 @@ async fn equal_priority_shares_content_but_not_forwarded_calls() {
     assert_eq!(forwarded, [0, 120]);
 }
 
-/// A client that has seen a head must not get an answer for an older one: the answer would not show it.
+/// A client that has seen a head must not get an answer for an older one, because the answer does not name its block.
 #[tokio::test(start_paused = true)]
 async fn forwarded_calls_are_not_answered_behind_the_shown_head() {
     let (first, second) = twins();
@@ -132,7 +132,7 @@ async fn missing_block_is_asked_of_one_other_endpoint() {
     assert_eq!(second.calls().iter().filter(|call| call.method == "eth_call").count(), 3);
 }
 
-/// For example a gateway, which knows its chain without a node behind it.
+/// Such an endpoint is, for example, a gateway that reports its chain id even if its node is down.
 #[tokio::test(start_paused = true)]
 async fn breaker_opens_although_identification_succeeds() {
     let (node, _) = twins();
@@ -142,7 +142,7 @@ async fn breaker_opens_although_identification_succeeds() {
     node.clear_calls();
     for _ in 0..600 {
         program.call(BALANCE, somebody()).await;
-        // As a monitor of the readiness page does.
+        // A monitor that polls `/ready` has the same effect.
         program.upstream.outage();
         time::sleep(Duration::from_millis(100)).await;
     }
@@ -256,11 +256,11 @@ async fn without_nodes_final_data_is_served_and_the_rest_fails() {
     let begun = Instant::now();
     while program.call(BLOCK_BY_NUMBER, missing.clone()).await.0 != 200 {
         time::sleep(Duration::from_millis(100)).await;
-        assert!(begun.elapsed() < Duration::from_secs(6), "it is not noticed that a node is back");
+        assert!(begun.elapsed() < Duration::from_secs(6), "the proxy does not notice that a node is back");
     }
 }
 
-/// A balancer that takes the program out of service sends it no calls that could notice that the node is back.
+/// After a load balancer has taken the program out of service, no calls arrive that could notice that the node is back.
 #[tokio::test]
 async fn readiness_is_lost_with_the_upstream_and_comes_back_by_itself() {
     let node = upstream::devchain().blocks(3, 1).run().await;
@@ -340,13 +340,13 @@ async fn null_does_not_replace_an_earlier_unproved_answer() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
-    // The first has a block that cannot be proved, the second has none.
+    // The first node has a block that cannot be proved, the second has no such block.
     first.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK_BY_HASH).always();
     second.fail(Fault::Null).on(BLOCK_BY_HASH).always();
     assert_eq!(program.ask(BLOCK_BY_HASH, json!([hash(&first, 5), true])).await["strange"], "0x1");
 }
 
-/// Nothing contradicts the answer by itself; the block that is fetched for its proof does.
+/// The answer alone looks right; the block that the proxy fetches to prove it contradicts it.
 #[tokio::test(start_paused = true)]
 async fn answer_contradicted_by_its_block_is_asked_elsewhere() {
     let wrong = [("transactionIndex", json!("0x2")), ("blockNumber", json!("0x9"))];
@@ -371,7 +371,7 @@ async fn answer_contradicted_by_its_block_is_asked_elsewhere() {
     }
 }
 
-/// A node that starts over, or is restored from a backup.
+/// For example a node that syncs from the start, or is restored from a backup.
 #[tokio::test(start_paused = true)]
 async fn final_blocks_are_served_while_a_node_is_far_behind() {
     let (first, second) = (long(), long());
@@ -433,7 +433,7 @@ async fn retry_after_is_capped() {
     assert_eq!(program.call(BALANCE, somebody()).await.0, 200);
 }
 
-/// With status 200, like every answer of a node: the other statuses are for this program's own errors.
+/// The status is 200, as for every answer of a node: only the proxy's own errors have other statuses.
 #[tokio::test(start_paused = true)]
 async fn rate_limit_error_of_all_nodes_is_passed_on() {
     let (first, second) = twins();
@@ -462,7 +462,7 @@ async fn endpoint_rate_is_respected() {
     first.clear_calls();
     second.clear_calls();
     let begun = Instant::now();
-    // Forwarded calls wait for the primary; content comes from the other.
+    // Forwarded calls wait for the primary; content comes from the other endpoint.
     for _ in 0..15 {
         program.ask(BALANCE, somebody()).await;
     }
@@ -478,7 +478,7 @@ async fn endpoint_rate_is_respected() {
         "{}",
         first.count(BLOCK_BY_HASH)
     );
-    // A call waits for the only endpoint, too.
+    // If there is only one endpoint, calls wait for it, too.
     let alone = in_memory::program_over(&[&first], &config);
     alone.ask("eth_blockNumber", json!([])).await;
     let begun = Instant::now();
@@ -512,7 +512,8 @@ async fn forwarded_calls_wait_for_the_primary_at_its_rate() {
     assert_eq!(second.count("eth_feeHistory"), 0);
 }
 
-/// Head refreshes go first, and calls that are not answered cause no outdated answers.
+/// Head refreshes take precedence over calls that wait for the rate limit, and clients get no older head from the other
+/// endpoint.
 #[tokio::test(start_paused = true)]
 async fn rate_limited_calls_do_not_delay_head_refreshes() {
     let (first, second) = twins();
@@ -621,7 +622,7 @@ async fn pruned_block_is_asked_of_another_endpoint() {
         );
     }
     let asked = first.calls().iter().filter(|call| call.params.contains("true")).count();
-    assert_eq!(asked, 1, "it is asked for pruned blocks again and again");
+    assert_eq!(asked, 1, "the proxy asks this node for pruned blocks again and again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -669,7 +670,7 @@ async fn lagging_endpoint_is_not_asked_for_newer_blocks() {
     introduced(&program).await;
     first.lag(10);
     time::sleep(Duration::from_secs(2)).await;
-    // This refresh shows the lag.
+    // This refresh reveals the lag.
     program.ask("eth_blockNumber", json!([])).await;
     for (method, params) in
         [(BLOCK_BY_NUMBER, json!(["0x76", true])), ("eth_getBlockTransactionCountByNumber", json!(["0x75"]))]

@@ -1,4 +1,4 @@
-//! The upstream client on the wire: TLS, HTTP/2, compressed answers, redirects, connections.
+//! Tests the upstream client over real connections: TLS, HTTP/2, compressed answers, redirects.
 
 use std::{collections::BTreeMap, io::Write, time::Duration};
 
@@ -30,7 +30,7 @@ const NOWHERE: &str = "http://127.0.0.1:1";
 const PROXY_VARIABLES: [&str; 6] =
     ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
 
-/// Makes a call that only the node can answer, and that no other call shares.
+/// Makes a call that only the node can answer, and that shares no fetch with another call.
 async fn balance(client: &Client, of: usize) -> client::Response {
     client.call("eth_getBalance", json!([format!("0x{of:040x}"), "latest"])).await
 }
@@ -76,7 +76,7 @@ async fn http2_is_used_if_offered_and_http1_otherwise() {
 async fn untrusted_certificate_is_refused_and_named() {
     let chain = upstream::devchain().chain();
     let (trusted, stranger) = (Authority::new(), Authority::new());
-    // Signed by an unknown authority, and for another host.
+    // A certificate of an unknown authority, and one for another host.
     for (authority, name) in [(&stranger, HOST), (&trusted, "node.example")] {
         let node = server::node(&chain).tls(authority, name, &["h2", "http/1.1"]).run().await;
         let process = process::serve_url(&node.url())
@@ -269,7 +269,7 @@ async fn connections_are_bounded_like_calls_in_flight() {
     let answers = join_all((0..100).map(|of| balance(&client, of))).await;
     assert!(answers.iter().all(|answer| answer.outcome().is_ok()), "{answers:?}");
     let seen = node.seen();
-    // A call that takes over another's connection while its own is being opened leaves a spare one.
+    // If a call gets a released connection while its own is being opened, the new one is left over.
     assert!(seen.most_open <= 2 * most, "{} at once, {} in all", seen.most_open, seen.connections);
 }
 
@@ -286,7 +286,7 @@ async fn connection_closed_by_the_node_fails_no_call() {
         for of in 0..20 {
             node.hang_up();
             eventually("all are closed", async || node.seen().open == 0).await;
-            // Time for the close to arrive.
+            // Give the close time to arrive.
             time::sleep(Duration::from_millis(20)).await;
             eventually("the news", async || !node.is_half_closed()).await;
             let answer = balance(&client, of).await;
@@ -311,7 +311,7 @@ async fn silent_connection_is_abandoned() {
         assert!(balance(&client, 0).await.outcome().is_ok());
         let silent = node.seen().open;
         node.fall_silent();
-        // At first this looks like a slow node: each such connection costs one call, and no more.
+        // At first a silent connection looks like a slow node. So each one fails one call, and no more.
         let lost = join_all((1..=silent).map(|of| balance(&client, of))).await;
         let told = |answer: &client::Response| matches!(answer.code(), Some(-32010 | -32011));
         assert!(lost.iter().all(told), "{protocol}: {lost:?}");
@@ -337,7 +337,7 @@ async fn local_node_is_reached_without_the_environments_proxy() {
         assert!(balance(&process.client(), 1).await.outcome().is_ok());
     }
 
-    // A node elsewhere is reached through the proxy, which answers itself here.
+    // Calls to a node elsewhere go through the proxy. Here, the proxy itself answers.
     let middle = server::node(&chain).run().await;
     let process = through(process::serve_url("http://node.invalid:8545"), &middle.url()).run().await;
     assert!(balance(&process.client(), 1).await.outcome().is_ok());

@@ -105,7 +105,7 @@ fn is_without_blobs(receipt: &Value) -> bool {
     receipt["type"] != "0x3"
 }
 
-/// Number of transactions from which on a block is too large to be proved anew for each of its members.
+/// Number of transactions above which a block is too large to prove it again as a whole for each changed member.
 const LARGE: usize = 32;
 
 /// A true block with its receipts as one value, and the paths of all values in it.
@@ -263,7 +263,7 @@ static TRUTHS: LazyLock<Vec<Truth>> = LazyLock::new(|| {
     truths
 });
 
-/// Returns the list that a member is in, or the block, and its name.
+/// Returns the list that contains a member (or `block`), and the member's name.
 fn member(path: &[Step]) -> Option<(&str, &str)> {
     Some(match names(path)[..] {
         ["block", name] => ("block", name),
@@ -274,10 +274,10 @@ fn member(path: &[Step]) -> Option<(&str, &str)> {
     })
 }
 
-/// Returns whether the tables except this change. `path` leads to the changed value; `object` is its parent before
-/// the change, and `changed` after it.
+/// Returns whether a table of exceptions allows this change. `path` leads to the changed value; `object` is its parent
+/// before the change, and `changed` after it.
 fn excepted([object, changed]: [&Value; 2], path: &[Step]) -> bool {
-    // The uncles themselves are not proved, only that there are some.
+    // The proof covers only whether there are uncles, not their hashes.
     if names(path) == ["block", "uncles"] {
         let are_hashes = |uncles: &Vec<Value>| {
             uncles.iter().all(|hash| hash.as_str().is_some_and(|hash| hash.len() == 66))
@@ -297,8 +297,8 @@ fn excepted([object, changed]: [&Value; 2], path: &[Step]) -> bool {
     }
 }
 
-/// Returns whether a missing member that is not excepted counts as unprovable and not as a lie. The answer is refused
-/// in both cases.
+/// Returns whether a missing member that no table allows counts as unprovable, not as wrong. The answer is refused in
+/// both cases.
 fn is_told_from_a_lie(path: &[Step], mutation: Mutation) -> bool {
     let (Some(Step::Name(_)), Some((of, name))) = (path.last(), member(path)) else { return false };
     let is_naming = NAMING.iter().any(|(list, names)| *list == of && names.contains(&name));
@@ -309,17 +309,18 @@ fn is_told_from_a_lie(path: &[Step], mutation: Mutation) -> bool {
     is_lack && !(is_naming || is_call || is_forked)
 }
 
-/// Applies one change and judges the verdict.
+/// Applies one change, proves the result, and checks the verdict.
 fn try_out(truth: &Truth, path: &[Step], mutation: Mutation) {
     let Some(changed) = mutation.apply(&truth.whole, path) else { return };
     let parent = &path[..path.len() - 1];
     judge(truth, path, mutation, [at(&truth.whole, parent), at(&changed, parent)], truth.verdict(&changed));
 }
 
-/// Compares a verdict with the tables.
+/// Checks a verdict against the tables of exceptions.
 ///
 /// # Panics
-/// If a change passes that should not, or the other way round; or if a missing member counts as wrong.
+/// If a change passes that should not pass, if one fails that should pass, or if a missing member counts as wrong
+/// instead of unprovable.
 fn judge(
     truth: &Truth,
     path: &[Step],

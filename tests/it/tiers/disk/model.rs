@@ -1,4 +1,4 @@
-//! Random steps, compared with a model of a few maps.
+//! Compares the disk tier with a model of a few maps, over random steps.
 
 use std::collections::{HashMap, HashSet};
 
@@ -89,7 +89,8 @@ impl Model {
         }
     }
 
-    /// Drops blocks above the finalized one, which no node has confirmed. Without one, forgets all canonicity.
+    /// Drops blocks above the finalized block: no node has confirmed them. Without a finalized block, forgets all
+    /// canonicity.
     fn drop_above_finalized(&mut self) {
         let Some((finalized, _)) = self.finalized else {
             self.standing.clear();
