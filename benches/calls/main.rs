@@ -123,7 +123,7 @@ fn main() {
         straw_wrong: sum(|row| row.straw_wrong),
         target: Some((1.25, 1.5)),
     });
-    let mut table = "| calls upstream for 1,000 of clients | clients' calls | Holdfast | its upkeep | best plan | with prefetching | keyed by parameters | Holdfast ÷ best plan | target |\n".to_owned();
+    let mut table = "| upstream calls per 1,000 client calls | client calls | Holdfast | its upkeep | best plan | with prefetching | keyed by parameters | Holdfast ÷ best plan | target |\n".to_owned();
     table += "|---|---|---|---|---|---|---|---|---|\n";
     rows.iter().for_each(|row| table += &row.show());
     println!("\n{table}");

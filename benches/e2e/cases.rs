@@ -1,4 +1,4 @@
-//! The cases: requests to the servers.
+//! Defines the cases: the requests that the load generator sends to each server.
 
 use std::{fs, io::Write};
 
@@ -11,18 +11,18 @@ use crate::{folder, servers::Settings};
 const FULL_BLOCKS: u64 = 60;
 const FULL: usize = 200;
 
-/// Number of blocks with one transaction: fetching a whole one has no advantage.
+/// Number of blocks with one transaction: fetching such a block as a whole has no advantage.
 const SMALL_BLOCKS: usize = 10_000;
 
-/// Number of blocks above all requested ones, which makes those final.
+/// Number of blocks above all requested blocks, so that the requested ones are final.
 const YOUNG_BLOCKS: usize = 32;
 
 const CONNECTIONS: usize = 64;
 
-/// Few enough connections that no two ask for the same block at the same time and share a fetch.
+/// Number of connections: so few that no two ask for the same block at the same time and share a fetch.
 const FEW: usize = 16;
 
-/// So small a cache that cycling through requests always misses.
+/// Size of a cache that is too small for the requests, so that cycling through them always misses.
 const TINY: &str = "64 KiB";
 
 /// Load of one kind.
@@ -49,7 +49,8 @@ pub struct Case {
     /// Bodies that warm up every server before the measurement.
     pub warm: Vec<String>,
     pub settings: Settings,
-    /// Whether a comparison with the limit makes sense; `with_proxy_cache`: with a cache keyed by bodies.
+    /// Whether a comparison with the limit makes sense; `with_proxy_cache`: whether one with a cache keyed by request
+    /// bodies does.
     pub with_limit: bool,
     pub with_proxy_cache: bool,
 }
@@ -111,7 +112,7 @@ impl Asked {
         }
     }
 
-    /// Returns the right answer to a body.
+    /// Returns the node's own answer to a request body.
     pub fn truth(&self, body: &str) -> Bytes {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         match runtime.block_on(self.chain.serve(body.to_owned().into())) {
@@ -153,7 +154,7 @@ impl Asked {
         self.single.iter().map(|hash| call("eth_getTransactionByHash", &format!(r#""{hash}""#))).collect()
     }
 
-    /// Returns batches of 100 of the 10,000 transactions, spread over all blocks.
+    /// Returns 100 batches of 100 transactions each, spread over all blocks.
     fn batches(&self) -> Vec<String> {
         let calls = self.transaction_calls();
         let batch = |first: usize| {

@@ -233,7 +233,7 @@ impl World {
 impl Growth {
     pub fn tables(&self) -> String {
         let mut out = format!("{}\n\n", self.machine);
-        out += "| blocks kept | CPU µs/hit | p50 µs | p99 µs | content MiB | counted by the cache MiB | process grew by MiB | memory for a byte of content |\n|---|---|---|---|---|---|---|---|\n";
+        out += "| cached blocks | CPU µs/hit | p50 µs | p99 µs | content MiB | counted by the cache MiB | process grew by MiB | bytes of memory per byte of content |\n|---|---|---|---|---|---|---|---|\n";
         for kept in &self.kept {
             out += &format!(
                 "| {} | {} | {} | {} | {} |\n",
@@ -249,7 +249,7 @@ impl Growth {
             let failed: u64 = connected.rounds.iter().map(|round| round.failed).sum();
             out += &format!("| {} | {} | {failed} |\n", connected.connections, hits(&connected.rounds));
         }
-        out += "\n| churn of | cache MiB | counted MiB | filled anew | most RSS MiB | RSS ÷ (cache + 64 MiB) | target |\n|---|---|---|---|---|---|---|\n";
+        out += "\n| replaced content | cache MiB | counted MiB | turnover | peak RSS MiB | RSS ÷ (cache + 64 MiB) | target |\n|---|---|---|---|---|---|---|\n";
         for churned in &self.churned {
             let ratio = churned.rss_mib / (churned.cache_mib + BESIDE_MIB);
             let verdict = match ratio {
@@ -273,7 +273,7 @@ impl Growth {
     /// Plots the CPU time of a hit by number of cached blocks and of connections.
     pub fn plot(&self) -> String {
         let cpu = |rounds: &[Round]| column(rounds).spread(|round| round.cpu_us).map_or(0.0, |it| it.median);
-        let kept = self.kept.iter().map(|it| (format!("{} blocks kept", it.blocks), cpu(&it.rounds)));
+        let kept = self.kept.iter().map(|it| (format!("{} cached blocks", it.blocks), cpu(&it.rounds)));
         let connected =
             self.connected.iter().map(|it| (format!("{} connections", it.connections), cpu(&it.rounds)));
         let bars: Vec<(String, f64)> = kept.chain(connected).collect();

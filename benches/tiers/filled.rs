@@ -94,7 +94,7 @@ impl Filled {
     pub fn table(&self) -> String {
         let each = |bytes: u64| bytes as f64 / self.blocks as f64 / 1000.0;
         format!(
-            "| on disk | kB a block |\n|---|---|\n| raw JSON, block and receipts | {} |\n| directory, index included | {} |\n| directory ÷ raw | {} |\n\nFilled at {} blocks a second, packing included, by one thread.\n",
+            "| on disk | kB a block |\n|---|---|\n| raw JSON, block and receipts | {} |\n| directory, index included | {} |\n| directory ÷ raw | {} |\n\nOne thread fills the directory at {} blocks per second, compression included.\n",
             short(each(self.raw)),
             short(each(self.on_disk)),
             short(self.on_disk as f64 / self.raw as f64),

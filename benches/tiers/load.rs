@@ -57,7 +57,7 @@ pub fn measure(binary: &Path, filled: &Filled, node: &DevNode, rounds: u32, seco
             }
         }
     }
-    let mut table = "| asked for | comes from | answers/s | ÷ memory | ÷ node | CPU ms/answer | calls upstream /1000 |\n|---|---|---|---|---|---|---|\n".to_owned();
+    let mut table = "| request | source | answers/s | ÷ memory | ÷ node | CPU ms/answer | upstream calls /1000 |\n|---|---|---|---|---|---|---|\n".to_owned();
     for (name, of_case) in CASES.iter().zip(&took) {
         let (memory, node) = (&of_case[0].answers, &of_case[of_case.len() - 1].answers);
         for (server, of) in servers.iter().zip(of_case) {

@@ -42,7 +42,7 @@ pub fn measure(binary: &Path, filled: &Filled, node: &DevNode, rounds: u32) -> S
     let rows = [
         ("a full disk", Start { binary, data, node: &url }),
         ("a full disk, and no node answers", Start { binary, data, node: NOWHERE }),
-        ("no disk: the node is asked", Start { binary, data: nothing, node: &url }),
+        ("no disk: from the node", Start { binary, data: nothing, node: &url }),
     ];
     let columns = [By::Hash, By::Number, By::Transaction];
     let mut took = vec![[(); 3].map(|()| Vec::new()); rows.len()];
