@@ -157,8 +157,8 @@ impl FinalityTracker {
                         finalized = number.0,
                         %hash,
                         head = head.0,
-                        "the upstream denies the finalized block; forwarding all calls by number, tag and transaction \
-                         until it shows that block again"
+                        "the upstream no longer has the finalized block; forwarding all calls by number, tag and \
+                         transaction until it shows that block again"
                     );
                 }
                 Ok(FinalCheck::Suspended)

@@ -1,4 +1,4 @@
-//! Receipts that do not exist yet: caches `null`, for as long as it is valid.
+//! Receipts that do not exist yet: caches their `null` until the head changes.
 
 use parking_lot::Mutex;
 
@@ -9,14 +9,14 @@ use crate::{
     eth::{BlockHash, TxHash},
 };
 
-/// Number of absent receipts kept. Many wallets poll for a receipt, but not more than this.
+/// Maximum number of cached `null` receipts: more than clients poll for at a time.
 const CAP: u64 = 1 << 14;
 
-/// Caches `null` receipts, each no longer than the head that it was seen at.
+/// Caches `null` receipts, each only while the head is the same as when the call was sent.
 #[derive(Debug)]
 pub(crate) struct Absences {
     seen: Cache<TxHash, Absence>,
-    /// Last call that can have changed the chain.
+    /// Time of the last write, a call that can change the chain.
     written: Mutex<Option<Stamp>>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum Absent {
     Surely,
     /// The receipt does not exist if a refresh shows the same head.
     IfFresh,
-    /// Not known.
+    /// The cache has no valid `null` for this receipt.
     Unknown,
 }
 
@@ -44,14 +44,14 @@ impl Absences {
         Self { seen: Cache::new(CAP), written: Mutex::default() }
     }
 
-    /// Records that there was no receipt, for a request sent at `sent` under the head `head`.
+    /// Records that the upstream had no receipt, in its answer to a request sent at `sent` under the head `head`.
     pub(crate) fn note(&self, transaction: TxHash, head: BlockHash, sent: Stamp, tracker: &Tracker) {
         let staleness = tracker.rules().max_staleness;
         let too_soon = self.written().is_some_and(|written| {
             sent.is_before(written) || (!staleness.is_zero() && written.time + staleness > sent.time)
         });
         if tracker.lags() {
-            // The node answered under a lower head than this one.
+            // The node shows a lower head than `head`, so its `null` may be out of date.
             self.seen.invalidate(&transaction);
         } else if !too_soon {
             self.seen.insert(transaction, Absence { head, sent });

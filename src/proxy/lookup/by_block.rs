@@ -29,7 +29,7 @@ pub(super) struct BlockLookup<'a> {
 
 /// Block that a query names, as far as it is known.
 enum Resolved {
-    /// This block. It may be fetched by hash only if it is `surely` still canonical.
+    /// This block. If it is not `surely` still canonical, a fetch must name it by number.
     Known {
         hash: BlockHash,
         surely: bool,
@@ -40,8 +40,9 @@ enum Resolved {
         hash: BlockHash,
         at: BlockNumber,
     },
-    /// No block.
+    /// No block: the number is above the head.
     Nothing,
+    /// An unknown block at this number.
     Ask(BlockNumber),
     Refresh(Tag),
     ResolveTag,
@@ -122,7 +123,7 @@ impl BlockLookup<'_> {
         }
         let plan = self.in_block(query, content);
         match (&plan, query.number()) {
-            // The single transaction, fetched before, did not show which block is at this number.
+            // An earlier single transaction named a block at this number, but does not prove which block is there.
             (LookupPlan::Fetch(alone), Some(number))
                 if alone.number().is_some() && self.entries.view.tracker().has_placed(number) =>
             {
@@ -143,7 +144,7 @@ impl BlockLookup<'_> {
             Some(answer.of_whole(self.packet, || Whole::receipts(&receipts)))
         };
         match self.in_block(query, content) {
-            // Only their block proves them.
+            // Only the block proves its receipts.
             LookupPlan::Fetch(alone)
                 if self.entries.demands_proof(Kind::Receipts) && !self.has_block(alone.at) =>
             {
@@ -198,16 +199,16 @@ impl BlockLookup<'_> {
             Resolved::Stale { hash, at } if self.entries.is_at_other_number(hash, at) => {
                 LookupPlan::Fetch(fetch.pinned(at))
             }
-            // If the block is cached, a refresh shows whether it is still canonical. If not, a fetch by number does
-            // both with one call.
+            // If the content is cached, a refresh shows whether its block is still canonical. If not, one fetch by
+            // number shows that and brings the content.
             Resolved::Stale { hash, at } => match content(hash) {
                 Some(_) => LookupPlan::Refresh(Tag::Latest),
                 None => LookupPlan::Fetch(fetch.pinned(at)),
             },
             Resolved::Nothing => LookupPlan::Hit(CachedAnswer::of_view(NULL)),
             Resolved::Ask(number) => {
-                // The block that an earlier answer named at this number may be cached; then a block with hashes shows
-                // whether it is still there.
+                // If the block that an earlier answer named at this number is cached, it is enough to fetch the block
+                // with hashes, to see whether the same block is still there.
                 let hint = self.entries.view.tracker().hint_at(number);
                 let is_told = |hash| {
                     !self.entries.demands_proof(Kind::Transactions) || self.entries.block_of(hash).is_some()

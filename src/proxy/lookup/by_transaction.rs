@@ -26,7 +26,7 @@ pub(super) struct TransactionLookup<'a> {
 
 /// Location of a transaction.
 enum Located {
-    /// In this block, which is canonical. The block may be fetched by hash only if `surely`.
+    /// In this block, which is canonical. If not `surely`, a fetch must name the block by number.
     Here {
         location: Location,
         surely: bool,
@@ -74,8 +74,8 @@ impl TransactionLookup<'_> {
         }
     }
 
-    /// Plans to fetch the block at a number, to see whether it is the block that a single transaction or receipt
-    /// names: in full, unless that block is cached already.
+    /// Plans to fetch the block at the number that a single transaction or receipt names, to see whether it is the
+    /// block that they name. Plans a full block, unless that block is cached already.
     fn confirm(&self, Location { home, .. }: Location, single: Query) -> LookupPlan {
         if self.entries.view.tracker().head().is_none() {
             // The first head discards everything known about block numbers before it.
@@ -94,8 +94,8 @@ impl TransactionLookup<'_> {
         }
     }
 
-    /// Plans to fetch a single transaction or receipt, or the whole that contains it: by hash only if the block
-    /// surely is canonical.
+    /// Plans to fetch a single transaction or receipt, or the whole block or receipt list that contains it: by hash if
+    /// the block is `surely` canonical, else by number.
     fn fetch_or_prefetch(
         &self,
         single: Query,
@@ -126,8 +126,8 @@ impl TransactionLookup<'_> {
         }
     }
 
-    /// Finds a transaction on the canonical chain, by the locations in the index. The view of a block number has
-    /// precedence over the block that a single answer names.
+    /// Finds a transaction on the canonical chain, among the locations in the index. If the view knows the block at a
+    /// number, it overrules a single answer that names another block there.
     fn locate(&self, hash: TxHash, part: Part, arrival: Stamp) -> Located {
         let (mut placed, mut stale, mut unconfirmed) = (None, None, None);
         for location in self.entries.state.cache.locations(hash) {
@@ -164,7 +164,7 @@ impl TransactionLookup<'_> {
         let in_block = || Some(self.entries.block_of(home.block)?.transaction_hash(index) == Some(hash));
         let in_receipts =
             || Some(self.entries.receipts_of(home.block)?.transaction_hash(index) == Some(hash));
-        // First the entry that has the answer.
+        // Read first the entry that also has the answer.
         let held = match part {
             Part::Receipt => in_receipts().or_else(in_block),
             _ => in_block().or_else(in_receipts),

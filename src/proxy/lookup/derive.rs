@@ -1,8 +1,8 @@
 //! Answers sliced out of larger entries, on chains where nothing proves that a node would answer the same.
 //!
 //! On Ethereum, a single transaction equals the transaction in its block. On a chain with other rules it may have more
-//! or different members. So where verification checks only the structure, this module compares entries that are cached
-//! both ways. After the first difference, the proxy no longer slices that part.
+//! or different members. So where verification checks only the structure, this module compares the two if both are
+//! cached. After the first difference, the proxy no longer slices that part.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -97,7 +97,7 @@ impl Derivations {
         if !is_same(slice, single) && !self.0[part as usize].swap(true, Relaxed) {
             warn!(
                 derivation = name(part),
-                "on this chain, the node's own answer differs from the data in its block ({}); \
+                "on this chain, an answer fetched alone differs from the same data in its block ({}); \
                  fetching such answers separately from now on",
                 name(part)
             );

@@ -39,8 +39,8 @@ impl<'a> Entries<'a> {
         CachedAnswer::cached(Part::Block, bytes, renew)
     }
 
-    /// Answers with a transaction from its cached block, or with a single transaction. Only a proved block shows that
-    /// there is none at an index (`null`).
+    /// Answers with a transaction from its cached block, or with a single transaction. If `or_null`, answers `null` if a
+    /// proved block has no transaction at the index.
     pub(super) fn transaction_answer(
         &self,
         hash: BlockHash,
@@ -56,7 +56,7 @@ impl<'a> Entries<'a> {
                 None => None,
             };
         }
-        // A query by index is not answered with a transaction that only claims to be at that index.
+        // Do not answer a query by index with a transaction that was fetched by its hash: it only claims its index.
         let single = self.state.cache.single_transaction(hash, index)?;
         if or_null && !single.is_asked_of_block() {
             return None;
@@ -91,8 +91,8 @@ impl<'a> Entries<'a> {
         self.renews(Kind::Receipts, receipts, number).then_some(Query::new(Part::Receipts, block))
     }
 
-    /// Returns whether to fetch an entry again: nothing proves it, it is from before its block became final, and the
-    /// block is final now. Nodes err most about new blocks.
+    /// Returns whether to fetch an entry again: it is unproved, it was requested before its block became final, and the
+    /// block is final now. Nodes make most mistakes about new blocks.
     pub(super) fn renews<T>(&self, kind: Kind, content: &Verified<T>, number: BlockNumber) -> bool {
         self.demands(kind) == Demand::Structural && !content.lasts() && self.view.tracker().is_final(number)
     }

@@ -50,7 +50,7 @@ pub(crate) struct CachedAnswer {
 // === impl CachedAnswer ===
 
 impl CachedAnswer {
-    /// Returns an answer from the cached entry with this part.
+    /// Returns an answer out of a cached entry of this part.
     pub(super) fn cached(part: Part, bytes: Bytes, renew: Option<Query>) -> Self {
         Self { bytes, source: Source::Cached(part), whole: None, renew }
     }

@@ -1,18 +1,18 @@
 //! Ski rental: when a whole block is cheaper than its parts.
 //!
-//! The first answer from a block is fetched alone. At the second, or when a packet asks for two at once, the proxy
-//! fetches the whole block (or all its receipts), because the rest is likely to follow. So a client pays at most about
-//! twice the best plan, and an indexer that walks the receipts of a block pays for two or three calls instead of two
-//! hundred.
+//! The proxy fetches the first transaction (or receipt) of a block alone. At the second, or when a packet asks for two
+//! at once, it fetches the whole block (or all its receipts), because calls for the rest are likely to follow. So the
+//! proxy makes at most about twice the calls of the best plan, and an indexer that walks the receipts of a block costs
+//! two or three calls instead of two hundred.
 
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::eth::{BlockHash, Part, TxHash};
 
-/// Number of blocks counted at a time. A block that loses its slot to another starts over, which costs one call.
+/// Number of slots. A block that loses its slot to another starts over, which costs one call.
 const PLACES: usize = 1 << 13;
 
-/// Keeps, by block, one answer that was fetched alone.
+/// Remembers, for each block, one answer that was fetched alone.
 #[derive(Debug)]
 pub(crate) struct PrefetchCounter(Box<[Mutex<Option<SingleFetch>>]>);
 
@@ -30,7 +30,8 @@ impl PrefetchCounter {
         Self((0..PLACES).map(|_| Mutex::default()).collect())
     }
 
-    /// Returns whether to fetch the whole for this answer and `together - 1` others.
+    /// Returns whether to fetch the whole for this answer. `together` is the number of answers that the packet needs
+    /// from this block.
     pub(crate) fn is_due(&self, part: Part, block: BlockHash, transaction: TxHash, together: u32) -> bool {
         let is_another =
             |fetched: SingleFetch| fetched.of == (part, block) && fetched.transaction != transaction;
@@ -58,8 +59,9 @@ impl PrefetchCounter {
         }
     }
 
-    /// Returns the slot of a block: its own, else a free one, else the first of two. With one slot per block, two
-    /// blocks that are walked together could take it from each other, and the proxy would fetch neither whole.
+    /// Returns the slot of a block: its own, else a free one, else the first of two. If each block
+    /// had only one slot, two blocks that are walked together could take it from each other, and the proxy would fetch
+    /// neither whole.
     fn place(&self, part: Part, block: BlockHash) -> MutexGuard<'_, Option<SingleFetch>> {
         let [one, two] = places(part, block);
         let is_own = |place: &Option<SingleFetch>| place.is_some_and(|fetched| fetched.of == (part, block));

@@ -16,11 +16,11 @@ pub(crate) enum TagMeaning {
     Block(Link),
     /// Unknown: the tag must be refreshed.
     Unknown,
-    /// A block on another branch than the blocks of other tags.
+    /// A block on another branch than the blocks of the packet's other tags.
     Apart,
-    /// A block that may be on their branch: another refresh of the head will show it.
+    /// A block that may be on the same branch as those: another refresh of the head will decide.
     Unsure,
-    /// No known block: the node decides.
+    /// No known block: the node must answer the call.
     Nothing,
 }
 
@@ -44,7 +44,7 @@ impl<'a> Tags<'a> {
     /// Returns whether canonicity is suspended, and this call should first ask for the finalized block again.
     pub(super) fn is_refresh_due(&self) -> bool {
         let tracker = self.view.tracker();
-        // A refresh sent after this call arrived shows all there is to know.
+        // After a refresh that was sent after this call arrived, another one would show nothing new.
         tracker.is_suspended() && tracker.may_refresh(self.arrival)
     }
 

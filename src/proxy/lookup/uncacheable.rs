@@ -9,10 +9,10 @@ use crate::eth::Query;
 /// Time after which to retry a fetch whose answer could not be stored.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// Time for which not to repeat a fetch after the upstream lacked known data.
+/// Time before the proxy repeats a fetch for data that exists but that the upstream lacked.
 const LACKING: Duration = Duration::from_secs(1);
 
-/// Number of queries kept of each kind.
+/// Maximum number of queries in each of the two caches.
 const CAPACITY: u64 = 1 << 12;
 
 /// Fetches that are useless for now. Clones share them.
@@ -20,7 +20,7 @@ const CAPACITY: u64 = 1 << 12;
 pub(crate) struct Uncacheable {
     /// Fetches whose answer could not be stored, or that renewed an entry.
     queries: moka::sync::Cache<Query, ()>,
-    /// Data that exists and that the upstream lacks, with the time of the last request.
+    /// Data that exists but that the upstream lacks, with the time of the last request.
     lacking: moka::sync::Cache<Query, Instant>,
 }
 

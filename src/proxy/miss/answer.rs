@@ -36,7 +36,7 @@ use crate::{
 /// Number of plans carried out for one call. If the chain still changes after that, the proxy forwards the call.
 const MAX_PLANS: u32 = 3;
 
-/// Number of attempts to forward a call, while its answer is of a block that left the chain.
+/// Number of attempts to forward a call, if the block of each answer may have left the chain.
 const MAX_FORWARDS: usize = 2;
 
 /// Longest wait for the first answer of an upstream after the start; then unconfirmed tiers answer.
@@ -77,7 +77,7 @@ impl Answerer {
         Box::pin(self.answer_at_start(asked)).await
     }
 
-    /// Answers before any upstream has shown its chain.
+    /// Answers a call before any upstream has shown its chain.
     async fn answer_at_start(self: Arc<Self>, asked: QueryCall) -> Result<Answered, CallError> {
         if asked.query.names_hash()
             && let Some(answered) = self.load(&asked, UpstreamState::Unreachable).await
@@ -86,7 +86,7 @@ impl Answerer {
             return Ok(answered);
         }
         let mut answering = pin!(self.answer_with_upstream(&asked, None));
-        // Do not wait for the upstream's timeout if it hangs at the start.
+        // Do not spend the whole time of the call on an upstream that hangs at the start.
         let loaded = async {
             time::sleep(SILENCE).await;
             self.load(&asked, UpstreamState::Unreachable).await
@@ -155,8 +155,8 @@ impl Answerer {
         let packet = asked.request.packet();
         let client = packet.caller().client;
         loop {
-            // The tracker notices if a head leaves the chain after `arrival`. The blocks of other tags may be below the
-            // window.
+            // The tracker still knows whether a head left the chain since the arrival. The blocks of other tags may be
+            // below the tracked blocks, so only changes from now on count.
             let since = if tag == Tag::Latest { arrival } else { self.view.clock().now() };
             let Some(link) = self.find_meaning(asked, tag, arrival).await? else {
                 // The wait may have shown that an endpoint serves a wrong chain.
@@ -164,7 +164,7 @@ impl Answerer {
                 let forwarding = Box::pin(self.forwarder.forward_as_asked(asked, arrival));
                 let answered = self.concurrency.within(client, forwarding).await?.answered;
                 let is_content = answered.answer.is_content();
-                // Nothing proves that this answer is of the same block as the answers to the packet's other calls.
+                // Nothing shows whether this answer and those to the other calls are of the same block.
                 if is_content && packet.has_several_tags(tag) && !self.view.tracker().is_suspended() {
                     return Err(CallError::Left { tag });
                 }
@@ -245,8 +245,8 @@ impl Answerer {
         }
     }
 
-    /// Refreshes these tags and then the head, even if a call has used the head: the next packet must not find the same
-    /// two branches.
+    /// Refreshes these tags, and the head last, even if a call of the packet has used the head already. Otherwise the
+    /// next packet would find the same two branches.
     async fn refresh_all(&self, tags: &[Tag]) -> Result<(), UpstreamError> {
         let view = &self.view;
         for tag in tags.iter().filter(|tag| **tag != Tag::Latest) {
@@ -255,7 +255,8 @@ impl Answerer {
         self.head.refresh(Tag::Latest, view.clock().now()).await
     }
 
-    /// Returns whether an answer denies the block of a tag. `null` for an index past the last transaction does not.
+    /// Returns whether an answer says that the block of a tag does not exist. `null` for an index past the last
+    /// transaction does not say so.
     async fn is_denied(&self, asked: &QueryCall, link: Link, answered: &Answered) -> bool {
         if !denies(&answered.answer) {
             return false;
@@ -370,7 +371,7 @@ impl Answerer {
     }
 
     /// Fetches the block at the number that a cached single transaction or receipt names. Returns whether the block
-    /// arrived. Removes cached entries whose place the block contradicts.
+    /// arrived. Removes cached single entries whose place the block contradicts.
     async fn confirm_place(&self, asked: &QueryCall, block: Query, arrival: Stamp) -> bool {
         let fetched = self.fetcher.fetch(block, arrival).await;
         let (number, hash, with_hashes) = match fetched.map(|shared| shared.value) {
@@ -397,7 +398,7 @@ impl Answerer {
         true
     }
 
-    /// Returns whether the error is a wrong answer that the operator allows to pass.
+    /// Returns whether the error is a wrong answer that `verify.on_mismatch` lets pass.
     fn passes(&self, error: &UpstreamError) -> bool {
         matches!(error, UpstreamError::Rejected(_)) && !self.prover.rejects()
     }

@@ -9,8 +9,8 @@ use crate::{
     proxy::{call::query_call::QueryCall, head::SharedView, lookup::CacheState},
 };
 
-/// Number of newest blocks to search for a transaction that the upstream does not have: clients may just have seen
-/// them.
+/// Number of newest blocks to search for a transaction that the upstream does not have: a client may have just seen
+/// the transaction in one of them.
 const NEWEST: usize = 16;
 
 /// Blocks and transactions that are known to exist. Cheap to clone.

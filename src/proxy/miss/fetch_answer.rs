@@ -36,14 +36,14 @@ use crate::{
     verify::Content,
 };
 
-/// Pauses before another request for data that must exist: replicas behind a load balancer rarely lag by more.
+/// Pauses before each further request for data that must exist: replicas behind a load balancer rarely lag by more.
 const INSIST: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(300), Duration::from_millis(900)];
 
-/// Longest time that a fetched answer waits for the rest of its block, which other calls are likely to read.
+/// Longest time that a fetched answer waits for the prefetch of its block.
 const PREFETCH_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Fetches answers.
+/// Fetches content for calls, and slices the answers out of it.
 #[derive(Debug)]
 pub(crate) struct AnswerFetcher {
     pub(crate) head: Arc<HeadTracker>,
@@ -64,7 +64,7 @@ pub(super) enum FetchResult {
     Answer(Answered),
     /// The chain changed meanwhile: look up again.
     Changed,
-    /// The upstream denies a block of the view.
+    /// The upstream does not have a block that the view named.
     Denied,
 }
 
@@ -86,7 +86,7 @@ pub(super) fn denies(answer: &Answer) -> bool {
     }
 }
 
-/// Returns the number in the query and the fetched block, if that block has another number.
+/// Returns the number in the query and the hash of the fetched block, if the block has another number.
 fn misnumbered(query: Query, fetched: &Fetched) -> Option<(BlockNumber, BlockHash)> {
     let asked = query.number()?;
     let Fetched::Content(content) = fetched else { return None };
@@ -110,7 +110,7 @@ impl AnswerFetcher {
         let before = ViewBefore::new(&self.view, asked.query);
         let Shared { value, joined, sent } = match self.fetcher.fetch(fetch, arrival).await {
             Ok(shared) => shared,
-            // The call asked for more than the client needs: the answer may be too large, or the node may refuse it.
+            // The fetch asks for more than the client did, so a forwarded call may succeed where it failed.
             Err(error @ (UpstreamError::TooLarge { .. } | UpstreamError::Status(_)))
                 if !asked.takes(fetch) =>
             {
@@ -171,7 +171,7 @@ impl AnswerFetcher {
                     return Ok(FetchResult::Denied);
                 }
                 let is_content = answer.is_content();
-                // The node also answers for a count of a block that does not exist, because nodes differ.
+                // Also forward a count of a block that does not exist: nodes answer it differently.
                 if !asked.takes(fetch)
                     && (is_content || asked.query.is_count() || matches!(answer, Answer::Error(_)))
                 {
@@ -191,11 +191,11 @@ impl AnswerFetcher {
         let answer = if self.prover.demands_proof(asked.query) {
             Box::pin(self.prove_fetched(asked, fetch, &content, sent, arrival)).await?
         } else {
-            // Wait only briefly: the answer is here, and the prefetch goes on without it.
+            // Wait only briefly: the answer is here, and the prefetch goes on after the timeout.
             let _ = timeout(PREFETCH_PATIENCE, self.prefetcher.fetch_rest(&content, arrival)).await;
             slice(asked.query, &content)
         };
-        // The proof, or the rest of the block, may have taken a while.
+        // The proof or the prefetch may have taken a while.
         if self.is_overtaken(asked, place, before, sent) {
             return Ok(FetchResult::Changed);
         }
@@ -217,7 +217,8 @@ impl AnswerFetcher {
         Ok(FetchResult::Answer(forwarded.answered))
     }
 
-    /// Returns whether the chain changed under an answer while the call waited. Orphans are served by hash.
+    /// Returns whether the chain changed under an answer while the call waited. Never for a query by block hash, which
+    /// may name an orphan.
     fn is_overtaken(&self, asked: &QueryCall, place: Option<Home>, before: ViewBefore, sent: Stamp) -> bool {
         !asked.query.names_hash()
             && match place {
@@ -235,7 +236,7 @@ impl AnswerFetcher {
         self.existing.transactions_in(known.block).is_some_and(|count| count > 0)
     }
 
-    /// Returns whether an answer denies a block that the view named.
+    /// Returns whether an answer says that a block does not exist that the view named.
     fn denies_block(&self, asked: &QueryCall, fetch: Query, answer: &Answer) -> bool {
         let At::Hash(block) = fetch.at else { return false };
         // An index past the last transaction is absent from every block.
@@ -249,8 +250,8 @@ impl AnswerFetcher {
         denies
     }
 
-    /// Asks again for data that must exist and that the upstream lacks, from another endpoint if there is one. `None`
-    /// if the block turns out to have left the chain.
+    /// Asks again, at any endpoint, for data that must exist but that the upstream lacks. Returns `None` if the block
+    /// turns out to have left the chain.
     async fn insist(
         &self,
         asked: &QueryCall,
@@ -266,7 +267,7 @@ impl AnswerFetcher {
             return Ok(None);
         }
         for pause in INSIST {
-            // The next attempt may succeed if this one fails.
+            // If this refresh fails, the next one may succeed.
             let _ = self.head.refresh(Tag::Latest, view.clock().now()).await;
             if !is_known() {
                 return Ok(None);
@@ -295,9 +296,9 @@ impl AnswerFetcher {
         let _ = self.fetcher.fetch(block, self.view.clock().now()).await;
     }
 
-    /// Returns the proved answer. The proof has fetched the block of single content. If the block contradicts the
-    /// content, fetches the content again, now with the block in the cache: the check rejects an endpoint that repeats
-    /// the wrong answer, and the upstream pool asks another one.
+    /// Returns the proved answer. To prove single content, the prover fetches its block. If the block contradicts the
+    /// content, fetches the content again, now with the block in the cache: if the endpoint repeats the wrong answer,
+    /// the check rejects it, and the upstream pool asks another endpoint.
     async fn prove_fetched(
         &self,
         asked: &QueryCall,

@@ -34,7 +34,7 @@ pub(crate) enum Fetched {
 type Flight = (Query, AnyEndpoint);
 type AnyEndpoint = bool;
 
-/// Fetches content.
+/// Fetches content, with one upstream call for equal fetches.
 #[derive(Debug)]
 pub(crate) struct Fetcher {
     head: Arc<HeadTracker>,
@@ -97,7 +97,7 @@ impl Fetcher {
         arrival: Stamp,
     ) -> Result<Shared<Fetched>, UpstreamError> {
         let shared = self.join_or_start(query, arrival, query.names_hash()).await?;
-        // Content is the same whenever it was sent, but its absence is not.
+        // Content by hash never changes, but its absence can: an older fetch may have found none.
         let staleness = self.view.tracker().rules().max_staleness;
         let aged = query.names_hash() && shared.joined && !shared.sent.serves(arrival, staleness);
         if aged && matches!(shared.value, Fetched::Other(_)) {
@@ -116,7 +116,7 @@ impl Fetcher {
             if whenever_sent { !self.view.is_before_write(sent) } else { self.view.may_join(sent, arrival) }
         };
         let shared = self.share((query, false), may_join).await?;
-        // `Busy` concerns the caller that started the fetch; this one may still get a permit.
+        // `Busy` concerns the caller that started the fetch; this one may still get a slot.
         let shared = match shared {
             Shared { value: Err(UpstreamError::Busy), joined: true, .. } => {
                 self.share((query, false), |_| false).await?
@@ -148,14 +148,14 @@ impl Fetcher {
         shared.map_err(|_| UpstreamError::Abandoned)
     }
 
-    /// Fetches a cached entry again; returns whether it arrived. If not, because the node has pruned it or fails, does
-    /// not try again for a while.
+    /// Fetches a cached entry again; returns whether it arrived. In either case, further calls within a minute do not
+    /// fetch it: the node may have pruned it, or may keep failing.
     pub(super) async fn renew(self: &Arc<Self>, query: Query, arrival: Stamp) -> bool {
         if self.state.uncacheable.contains(query) {
             return false;
         }
         let fetched = self.fetch(query, arrival).await;
-        // Even on success: otherwise an answer that may not enter the cache would cause a fetch with every call.
+        // Also after an answer: one that may not enter the cache would otherwise cause a fetch with every call.
         self.state.uncacheable.note(query);
         fetched.is_ok_and(|shared| !matches!(shared.value, Fetched::Other(_)))
     }
@@ -171,7 +171,7 @@ impl Fetcher {
         Check::new(self.verifier.clone(), query, Arc::new(known))
     }
 
-    /// Sends the call and has the answer checked. Passes on a wrong answer if the operator allows it.
+    /// Sends the call and has the answer checked. Passes on a wrong answer unless `verify.on_mismatch` is `reject`.
     pub(super) async fn ask(&self, call: Call, check: &Check) -> Result<Answer, UpstreamError> {
         match self.upstream.call(call.with_check(check.clone())).await {
             Err(UpstreamError::Rejected(mismatch)) if !self.verifier.rejects() => Ok(mismatch.answer),
@@ -247,7 +247,7 @@ impl Fetcher {
         content: Content,
         canonical: Option<Stamp>,
     ) -> Content {
-        // Where proof is demanded, unproved content counts for nothing, and neither does the position that it names.
+        // Where proof is demanded, ignore unproved content and the position that it names.
         let kind = Kind::of(content.part());
         if content.level() != Level::Proved && self.verifier.demands_proof(kind) {
             self.place_cached(&content, canonical).await;
@@ -280,7 +280,7 @@ impl Fetcher {
             || self.state.uncacheable.contains(Query::new(Part::Receipts, place.number))
     }
 
-    /// Tells the view the position of unproved content, if nothing of this chain has been proved yet.
+    /// Tells the view the position of unproved content, unless headers of this chain are known to be provable.
     pub(super) async fn place_unproved(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) {
         if canonical.is_some() && !self.verifier.is_sure() {
             self.place(content, canonical).await;
@@ -331,7 +331,8 @@ impl Fetcher {
         self.observe_or_recheck(Some(number), observe).await
     }
 
-    /// Fetches the block at a number. Boxed, because `fetch`, `keep`, `agree` and this function call each other.
+    /// Fetches the block at a number. Boxed, because it calls `fetch`, which calls it again through
+    /// `observe_or_recheck`.
     fn fetch_block_at(self: Arc<Self>, number: BlockNumber) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let whole = self.verifier.demands_proof(Kind::Transactions);

@@ -109,7 +109,7 @@ impl Forwarder {
     pub(super) async fn is_excluded(&self, asked: &QueryCall, forwarded: &Forwarded) -> bool {
         let view = &self.view;
         let Forwarded { answered, place, before, sent } = forwarded;
-        // Data that is known to exist is not absent.
+        // `null` is wrong if the view had a block at that number.
         let is_absent = answered.answer.is_null()
             && asked.query.index.is_none()
             && before.named.is_some()

@@ -31,7 +31,7 @@ pub(crate) enum UpstreamState {
     Unreachable,
 }
 
-/// Longest time for the proof of a loaded entry; after that the upstream is asked.
+/// Longest time for the proof of a loaded entry; after that, the proxy asks the upstream.
 const PROOF: Duration = Duration::from_secs(2);
 
 /// Loads entries from tiers.
@@ -96,7 +96,7 @@ impl Loader {
         let whole = query.whole()?;
         let this = self.clone();
         let load = move || async move { this.load_whole(whole, upstreams).await };
-        // Join at any time: final content does not change.
+        // Join a load of any age: final content does not change.
         let landed = self.flights.run((whole, upstreams), arrival, |_| true, load).await;
         landed.ok()?.value
     }
@@ -126,7 +126,7 @@ impl Loader {
             self.observe(number, &block, asked)?;
         }
         if tier.is_some() {
-            // Only now is the block known to be final.
+            // Write it to the other tiers only now that the block is known to be final.
             self.sync.write_back().write_block(&block, tier);
         }
         if let eth::Part::Receipts | eth::Part::Receipt = whole.part {
@@ -246,7 +246,7 @@ impl Loader {
         if !self.view.tracker().is_final(number) {
             return None;
         }
-        // Only now: confirmed tiers do not wait for the others.
+        // Confirm the other tiers only now, so that confirmed ones need not wait for them.
         self.sync.confirm().await;
         self.hash_in_tiers(chain, number).await
     }

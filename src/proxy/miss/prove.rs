@@ -44,7 +44,7 @@ impl Prover {
         Self { fetcher, state, store, verifier }
     }
 
-    /// Returns whether the proxy refuses unverified answers.
+    /// Returns whether clients get an error instead of a wrong or unproved answer.
     pub(super) fn rejects(&self) -> bool {
         self.verifier.rejects()
     }
@@ -163,7 +163,7 @@ impl Prover {
         })
     }
 
-    /// Returns the proved receipts of a block: the cached ones, those in `came`, or those that it fetches now.
+    /// Returns the proved receipts of a block: from the cache, from `came`, or from an upstream.
     async fn proved_receipts(
         &self,
         hash: BlockHash,
@@ -187,7 +187,7 @@ impl Prover {
         if receipts.is_proved() {
             return Ok(Some(receipts));
         }
-        // They arrived before their block, or the block was evicted since.
+        // The receipts arrived before their block, or the block was evicted since.
         let proved = self.verifier.prove_receipts((*receipts).clone(), block).await;
         Ok(match proved {
             Ok(receipts) => Some(self.store.store_receipts(receipts.into()).await),

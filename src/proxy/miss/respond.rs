@@ -101,12 +101,12 @@ impl Inner {
         client: Option<Client>,
         work: impl Future<Output = Result<Answered, CallError>> + Send + 'static,
     ) -> BoxFuture<'static, Result<Answered, CallError>> {
-        // Box it once: the future is large, and would be moved with each step until it starts.
+        // Box the future here: it is large, and each wrapper around it would move it.
         let (concurrency, work) = (self.concurrency.clone(), Box::pin(work));
         Box::pin(async move { concurrency.within(client, work).await })
     }
 
-    /// Answers a query. Uses the plan only if a permit is free at once; after a wait, looks up the cache again.
+    /// Answers a query. Uses the plan only if a permit is free at once; after a wait, looks up the query again.
     fn answer(
         &self,
         query: Query,
@@ -117,7 +117,7 @@ impl Inner {
         let (concurrency, answerer) = (self.concurrency.clone(), self.answerer.clone());
         let asked = QueryCall { query, request };
         if query.tag().is_some() {
-            // It takes a permit once the block is known, because a refresh of the view is on behalf of all clients.
+            // A query by tag takes its permit once the block is known: a refresh of the view serves all clients.
             return Box::pin(answerer.answer(asked, None));
         }
         Box::pin(async move {
@@ -140,8 +140,8 @@ impl Inner {
         self.forwarder.forward(call.with_requirements(self.forwarder.requirements()), Outcome::Bypass).await
     }
 
-    /// Answers `eth_chainId` and `net_version` once the upstream has shown its chain. If the node has no network id,
-    /// it answers `net_version` itself each time.
+    /// Answers `eth_chainId` and `net_version` once the upstream has shown its chain. Forwards `net_version` if the
+    /// network id is unknown, and both on a development chain.
     async fn local(self: Arc<Self>, call: Call) -> Result<Answered, CallError> {
         let chain = self.identity.confirm().await?;
         let known = chain.answer(call.method.as_str());
@@ -165,7 +165,7 @@ impl Inner {
         self.forwarder.confirm_chain().await?;
         let resets = is_reset(call.method.as_str());
         self.invalidate(resets);
-        // In any case, even if the client disconnects: the node may have executed the call.
+        // Invalidate again at the end, even if the client disconnects: the node may have executed the call.
         let _again = InvalidateOnDrop(&self, resets);
         // To the primary even if it lags, so that a client reads its own writes.
         let need = Requirements { forwarded: true, ..Requirements::default() };

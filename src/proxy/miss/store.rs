@@ -11,11 +11,11 @@ use crate::{
     verify::{Content, Unproved, Verified, Verifier},
 };
 
-/// Maximum number of single receipts to compare with their block when it arrives. If there are more, removes all of
-/// them: each comparison parses the block, and the whole receipt list better serves a client that reads so many.
+/// Maximum number of single receipts to compare with their block when it arrives. If there are more, the store removes
+/// all of them: each comparison parses the block, and a client that reads so many is better served by the whole list.
 const MAX_COMPARED: usize = 4;
 
-/// Runs the insertion of content that lists this many transactions, off the runtime if there are many.
+/// Runs `insert`, on a blocking thread if the content lists many transactions.
 async fn index<T: Send + 'static>(transactions: usize, insert: impl FnOnce() -> T + Send + 'static) -> T {
     if transactions <= INDEXED_INLINE {
         return insert();

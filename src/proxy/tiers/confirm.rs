@@ -117,7 +117,7 @@ impl Inner {
         match confirmed {
             Ok(()) => backoff.reset(),
             Err(error) if backoff.next_pause() == LONGEST_PAUSE => {
-                warn!(%error, "the upstream cannot confirm a cache tier; it answers by hash only and is not written to");
+                warn!(%error, "cannot confirm a cache tier with the upstream; the tier answers by hash only and gets no writes");
             }
             Err(_) => {}
         }
