@@ -306,9 +306,9 @@ fn record_cut_off(endpoint: &Endpoint, begun: Instant, is_everyday: bool) {
 
 fn warn(endpoint: &Endpoint, error: &UpstreamError) {
     if endpoint.log_throttle.is_due(error.as_str()) {
-        warn!(%error, endpoint = %endpoint.name, "upstream failed");
+        warn!(%error, endpoint = %endpoint.name, "upstream call failed");
     } else {
-        debug!(%error, endpoint = %endpoint.name, "upstream failed");
+        debug!(%error, endpoint = %endpoint.name, "upstream call failed");
     }
 }
 

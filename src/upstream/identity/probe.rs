@@ -337,7 +337,7 @@ fn log_change(endpoint: &str, before: &IdentityState, now: &IdentityState, attem
                 warn!(
                     endpoint,
                     chain_id = identity.chain_id,
-                    "the chain id is that of {name}, but block 0 is not: this is another chain, or the upstream \
+                    "the upstream has the chain id of {name}, but another genesis block: it serves another chain, or \
                      misreports its chain; using it anyway. Give a development chain the id 31337 or 1337"
                 );
             }

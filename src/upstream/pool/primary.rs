@@ -163,7 +163,7 @@ impl Primary {
         if primary.endpoint == Some(of) {
             primary.switch_to(other.id(), Instant::now());
             if self.log_throttle.is_due("further") {
-                warn!(endpoint = %other.name(), "primary endpoint stalled; switching to an endpoint with a newer head");
+                warn!(endpoint = %other.name(), "primary endpoint stalled; switching to this endpoint, which has a newer head");
             }
         }
     }
@@ -223,9 +223,9 @@ impl Primary {
     fn log_switch(&self, endpoint: &Endpoint) {
         let endpoint = endpoint.name();
         if self.log_throttle.is_due("elsewhere") {
-            info!(%endpoint, "primary endpoint failed or lags; switching to another");
+            info!(%endpoint, "primary endpoint failed or lags; switching to this endpoint");
         } else {
-            debug!(%endpoint, "primary endpoint failed or lags; switching to another");
+            debug!(%endpoint, "primary endpoint failed or lags; switching to this endpoint");
         }
     }
 }

@@ -145,8 +145,8 @@ async fn a_dead_upstream_does_not_fill_the_log() {
     for _ in 0..20 {
         assert_eq!(client.call("eth_blockNumber", json!([])).await.code(), Some(-32010));
     }
-    process.says("upstream failed").await;
+    process.says("upstream call failed").await;
     // Rate-limited per kind of failure: a broken connection, and a failed attempt to connect.
-    let said = process.said().matches("upstream failed").count();
+    let said = process.said().matches("upstream call failed").count();
     assert!(said <= 6, "said {said} times: {}", process.said());
 }
