@@ -92,15 +92,14 @@ pub(super) fn warn_of_unused(directory: &Path) {
             Some(FORMAT) => {}
             Some(_) => warn!(
                 path = %path.display(),
-                "data directory has the format of another version and is not read; delete it, or Holdfast does when it \
-                 needs the space"
+                "ignoring a data directory in the format of another version; Holdfast deletes it when it needs the space"
             ),
             None => {
                 let mut inside = fs::read_dir(&path).into_iter().flatten().flatten();
                 if inside.any(|entry| is_ours(&entry.file_name())) {
                     warn!(
                         path = %path.display(),
-                        "data directory inside the configured one is not read; set cache.disk.path to it, or move its \
+                        "ignoring a data directory inside the configured one; set cache.disk.path to it, or move its \
                          content one level up while Holdfast is stopped"
                     );
                 }
