@@ -118,7 +118,7 @@ impl Reload {
             info!(changed = changed.join(", "), new_certificate, "configuration reloaded");
         }
         if !waiting.is_empty() {
-            warn!(keys = waiting.join(", "), "changed keys take effect at the next start only");
+            warn!(keys = waiting.join(", "), "these changed keys take effect only after a restart");
         }
     }
 

@@ -216,7 +216,7 @@ async fn settings_that_need_a_restart_are_named() {
         assert_eq!(client.call("eth_gasPrice", json!([])).await.code(), Some(-32601));
     }
     eventually("another", async || {
-        process.said().matches("changed keys take effect at the next start only").count() == 2
+        process.said().matches("these changed keys take effect only after a restart").count() == 2
     })
     .await;
     let said = reload(&process, &path, "").await + &reread(&process).await;
