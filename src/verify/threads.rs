@@ -112,7 +112,7 @@ impl ProofThreads {
             pool.install(work)
         });
         done.await.map_err(|died| {
-            error!(%died, "verification of an answer panicked: this is a bug");
+            error!(%died, "verification of an answer panicked; not caching it (this is a bug)");
             Overdue::Panicked
         })
     }

@@ -138,7 +138,7 @@ impl Verifier {
             return examined.unwrap_or_else(|payload| {
                 let text = payload.downcast_ref::<&str>().copied();
                 let died = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-                error!(died, "verification of an answer panicked: this is a bug");
+                error!(died, "verification of an answer panicked; not caching it (this is a bug)");
                 Verdict::Overdue(Overdue::Panicked)
             });
         }
