@@ -1,10 +1,10 @@
 //! Holdfast: a caching sidecar for Ethereum reads.
 //!
-//! Wallets, dapps and indexers point at Holdfast instead of at a node. It answers calls from its cache if the data
-//! cannot have changed, and forwards all others.
+//! Wallets, dapps and indexers send their calls to Holdfast instead of to a node. Holdfast answers a call from its cache
+//! if the cached data is still right, and asks a node otherwise.
 //!
 //! # Example
-//! Runs the whole program in process, without sockets, in front of a development chain, and answers a call:
+//! The whole program in process, without sockets, answers a call in front of a development chain:
 //!
 //! ```
 //! use holdfast::{
@@ -36,23 +36,23 @@
 //! cli         serve · demo · check · health · inspect · warm · purge · key · completions
 //! app         assembles the program: start, reload, report, stop
 //! config      file + environment + flags
-//! admin       live, ready, metrics, status, the status page; look-ups, purge and warm
-//! http        the edge: stack, access rules, packet → replies, rescue (the only place where an error becomes a response)
-//! proxy       handles one call: measure, limit, policy, deadline, respond
-//! cache       content by block hash (moka, limited in bytes), locations of transactions
-//! upstream    the nodes: calls in, answers out; request ids of its own
-//! devchain    a deterministic node with valid hashes, signatures and roots: can fork, lag, lie, stall
-//! verify      Ethereum's rules: proofs and checks that content passes before the cache stores it
-//! chain       window, tracker: pure
-//! eth         hash, quantity, tag, the operations (one file each), blocks and receipts as byte ranges
-//! jsonrpc     packet, call, id, reply, errors
-//! listen      bind, accept, TLS, connection cap, time-outs, drain: for http, admin and devchain
-//! secret      values that must not be printed
-//! context     the context of a call: client, permit, trace, connection
+//! admin       health, metrics, status, the status page; inspect, purge and warm the cache
+//! http        the edge: access rules, limits, body → packet → replies; turns every error into a response (rescue)
+//! proxy       handles one call: count, limit, policy, cache lookup, deadline, miss
+//! cache       content by block hash, in memory and in tiers (disk, Redis); locations of transactions
+//! upstream    the nodes: choice of an endpoint, retries, hedges, chain identity, transports
+//! devchain    a deterministic node with valid hashes, signatures and roots; it can fork, lag, lie and stall
+//! verify      Ethereum's rules: checks and proofs that content must pass before the cache stores it
+//! chain       which blocks are canonical, as a pure data structure: no clock, no I/O
+//! eth         hashes, quantities, tags, queries; blocks and receipts as byte ranges
+//! jsonrpc     packets, calls, ids, replies, errors
+//! listen      bind, accept, TLS, connection limit, timeouts, drain: for http, admin and devchain
+//! secret      values that no log line or error may show
+//! context     context of a call: client, permit, trace, connection
 //! budget      one limit for all bytes in flight, and counts per client
-//! client      identifies a client, and computes its share of a limit
-//! trace       the trace of a call: read from a client's headers, propagated to nodes
-//! timeout     a time-out that sets no timer for a future that is ready at once
+//! client      identity of a client, and its share of a limit
+//! trace       trace context: read from a client's headers, sent on to nodes
+//! timeout     a timeout that sets no timer for a future that is ready at once
 //! histogram   durations in buckets, for metrics
 //! breaker     circuit breaker for an endpoint or a tier that keeps failing
 //! backoff     pauses that double
