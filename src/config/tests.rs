@@ -276,7 +276,10 @@ fn errors_name_file_key_and_expected_value() {
             &keys("name = 'a'", "name = 'b'").replace('1', "0"),
             "FILE: http.keys.1.sha256: the same key is listed twice",
         ),
-        (&keys("name = 'a'\nallow = ['eth_[']", ""), "FILE: http.keys.0.allow: \"eth_[\" is not a method name pattern"),
+        (
+            &keys("name = 'a'\nallow = ['eth_[']", ""),
+            "FILE: http.keys.0.allow: \"eth_[\" is not a method name pattern",
+        ),
         (&keys("name = 'a'\nrate = '1/d'", ""), "FILE: http.keys.0.rate: \"1/d\" is not a rate"),
         (&keys("name = 'a'\nburst = 1", ""), "FILE: http.keys.0.burst: has no effect without a rate"),
         // Above the limit of a semaphore, and close to overflow.
