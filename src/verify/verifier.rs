@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use tokio::time::Instant;
-use tracing::{error, warn};
+use tracing::{debug, error, warn};
 
 use super::{
     Anchor, Config, Content, Demand, Failure, InForce, Kind, Known, Metrics, OnMismatch, Overdue,
@@ -174,6 +174,8 @@ impl Verifier {
                 let (block, number) = (block_hash, number.0);
                 if self.is_news(failure.as_str()) {
                     warn!(%block, number, %failure, "receipts do not match their block, which arrived later; dropping them");
+                } else {
+                    debug!(%block, number, %failure, "receipts do not match their block, which arrived later; dropping them");
                 }
                 Err(Unproved::Failed(failure))
             }

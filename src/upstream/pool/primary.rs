@@ -162,8 +162,11 @@ impl Primary {
         let mut primary = self.state.lock();
         if primary.endpoint == Some(of) {
             primary.switch_to(other.id(), Instant::now());
+            let endpoint = other.name();
             if self.log_throttle.is_due("further") {
-                warn!(endpoint = %other.name(), "primary endpoint stalled; switching to this endpoint, which has a newer head");
+                warn!(%endpoint, "primary endpoint stalled; switching to this endpoint, which has a newer head");
+            } else {
+                debug!(%endpoint, "primary endpoint stalled; switching to this endpoint, which has a newer head");
             }
         }
     }
