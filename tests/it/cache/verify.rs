@@ -138,7 +138,7 @@ async fn mismatch_log_names_the_query_and_the_fault() {
     let asked = transaction(&node, 3, 1);
     let answer = client.call(TRANSACTION, json!([asked])).await;
     assert_eq!(answer.code(), Some(-32012), "{}", answer.text());
-    let line = program.line("cannot be right").await;
+    let line = program.line("upstream returned invalid data").await;
     for part in [&format!("transaction {asked}"), "signer", "from is 0x1111", "not 0x"] {
         assert!(line.contains(part), "{part:?} is not in {line}");
     }

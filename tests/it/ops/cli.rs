@@ -205,7 +205,7 @@ async fn configuration_errors_are_named_and_exit_with_64() {
         ),
         (
             vec!["serve", "--config", header],
-            "header.toml: upstream.endpoints.0: headers: \"not a name\" is not the name",
+            "header.toml: upstream.endpoints.0: headers: \"not a name\" is not a valid HTTP header name",
         ),
         (
             vec!["serve", "--upstream", "ws://127.0.0.1:1/SECRET"],

@@ -181,7 +181,7 @@ async fn invalid_lookup_is_refused_with_a_hint() {
     }
     let refused = post(&proxy, "/purge?q=3", &[]).await;
     assert_eq!(refused.status, 400);
-    assert!(refused.text().contains("/lookup?q=3 tells"), "{}", refused.text());
+    assert!(refused.text().contains("/lookup?q=3 lists"), "{}", refused.text());
 }
 
 #[tokio::test]

@@ -76,7 +76,7 @@ async fn disk_that_turns_read_only_answers_and_recovers() {
         let warmed = output(holdfast(&["warm", "--blocks", blocks, "--admin", &admin])).await;
         let said = text(&warmed.stdout);
         assert_eq!(warmed.status.code(), Some(1), "{said}");
-        assert!(said.contains("may be missing there: disk;"), "{said}");
+        assert!(said.contains("writes to disk fail, so some blocks may be missing there"), "{said}");
     }
     let hash = node.hash_at(5).unwrap().to_string();
     for _ in 0..2 {
