@@ -418,6 +418,10 @@ impl HeadTracker {
         let updating = self.updating.begin(|| {
             let this = self.clone();
             async move {
+                // Finality counts only up to the head, and this block shows that the head is outdated.
+                if this.view.tracker().head().is_none_or(|head| head.number < link.number) {
+                    let _ = this.refresh(Tag::Latest, this.view.clock().now()).await;
+                }
                 match this.finality.advance(link, sent, before).await {
                     Ok(Finalized::Contrary) => {
                         let _ = this.refresh(Tag::Latest, this.view.clock().now()).await;

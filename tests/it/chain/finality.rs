@@ -41,6 +41,24 @@ async fn changed_finalized_block_is_an_alarm_and_keeps_content() {
     }
 }
 
+/// A client reads `finalized` before any call has refreshed the head.
+#[tokio::test(start_paused = true)]
+async fn finalized_block_above_the_tracked_head_is_final_at_once() {
+    let chain = upstream::devchain().blocks(20, 1).chain();
+    let program = in_memory::program(&chain, &Config::default());
+    chain.set_finalized(10);
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+    chain.mine_many(10, 1);
+    chain.set_finalized(26);
+    time::sleep(STALE).await;
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+    // No chain should do this.
+    chain.reorg(15, 20);
+    time::sleep(STALE).await;
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
+    assert_eq!(program.metric("finality_alarms_total"), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn finality_waits_for_a_check_of_the_finalized_block() {
     let unsure = [
