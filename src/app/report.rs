@@ -86,14 +86,16 @@ impl admin::Report for StatusReport {
             return Err("shutting down".to_owned());
         }
         let degraded = |error| {
-            format!("degraded: no upstream reachable ({error}); finalized data in the cache is still served")
+            format!(
+                "degraded: no upstream reachable ({error}); blocks known to be final are still served from the cache"
+            )
         };
         match self.identity.state() {
             IdentityState::Known(_) => self.upstream.outage().map_or(Ok(()), |error| Err(degraded(error))),
             // The chain of the cached entries is known, though the upstream no longer confirms it.
             IdentityState::Unknown(Some(error)) if self.identity.pinned().is_some() => Err(degraded(error)),
             IdentityState::Unknown(None) => Err("the upstream has not been reached yet".to_owned()),
-            IdentityState::Unknown(Some(error)) => Err(format!("the upstream does not answer: {error}")),
+            IdentityState::Unknown(Some(error)) => Err(format!("the upstream's chain is unknown: {error}")),
             IdentityState::WrongChain(stranger) => Err(stranger.to_string()),
         }
     }
