@@ -341,6 +341,17 @@ impl CanonicalView {
         }
     }
 
+    /// Returns whether this block is canonical, for a call that arrived then. Scans all known blocks: for rare calls.
+    pub fn is_canonical(&self, hash: BlockHash, arrival: Stamp) -> bool {
+        let is_at = |number| match self.lookup(number, arrival) {
+            Lookup::Final(known) | Lookup::Tracked { hash: known, fresh: true } | Lookup::Asked(known) => {
+                known == hash
+            }
+            Lookup::Tracked { fresh: false, .. } | Lookup::Above { .. } | Lookup::Unknown => false,
+        };
+        self.number_of(hash).is_some_and(is_at)
+    }
+
     /// Returns whether a number is above the head that the upstream showed last.
     pub fn is_above_shown(&self, number: BlockNumber) -> bool {
         self.branch.shown().is_some_and(|shown| number > shown)

@@ -79,6 +79,18 @@ pub struct Query {
     pub index: Option<TxPosition>,
 }
 
+/// A block as a parameter in the form of EIP-1898.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct BlockObject<'a> {
+    #[serde(borrow)]
+    block_hash: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    block_number: Option<Cow<'a, str>>,
+    #[serde(default)]
+    require_canonical: bool,
+}
+
 // === impl Part ===
 
 impl Part {
@@ -249,6 +261,16 @@ impl Query {
         strictly.or_else(|| Self::read_leniently(method, params).map(Ok))
     }
 
+    /// Returns whether the parameters of this query demand that its block is canonical. Only a block hash in an object
+    /// can.
+    pub(crate) fn requires_canonical(self, params: &Params) -> bool {
+        let object = params.elements().next().filter(|raw| JsonKind::of(raw.as_bytes()) == JsonKind::Object);
+        let object = object.filter(|_| self.part == Part::Receipts && self.names_hash());
+        object
+            .and_then(|raw| serde_json::from_str(raw).ok())
+            .is_some_and(|block: BlockObject<'_>| block.require_canonical)
+    }
+
     fn read_strictly(method: &str, params: &Params) -> Result<Option<Self>, ParamError> {
         let of_transaction = if method == RECEIPT { Part::Receipt } else { Part::Transaction };
         if let TRANSACTION_BY_HASH | RECEIPT = method
@@ -360,14 +382,12 @@ fn read_number_or_tag(raw: &str) -> Option<At> {
 
 /// Parses a block in every form that nodes accept.
 fn read_block(raw: &str) -> Option<At> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase", deny_unknown_fields)]
-    struct ByHash {
-        block_hash: String,
-    }
     if JsonKind::of(raw.as_bytes()) == JsonKind::Object {
-        let ByHash { block_hash } = serde_json::from_str(raw).ok()?;
-        return block_hash.parse().ok().map(At::Hash);
+        return match serde_json::from_str(raw).ok()? {
+            BlockObject { block_hash: Some(hash), block_number: None, .. } => hash.parse().ok().map(At::Hash),
+            BlockObject { block_hash: None, block_number: Some(number), .. } => number.parse().ok(),
+            BlockObject { .. } => None,
+        };
     }
     read_hash(raw).or_else(|| read_number_or_tag(raw))
 }

@@ -73,6 +73,10 @@ impl Check {
                     debug!(endpoint = %upstream, asked = %query, reason, "answer was not verified in time; not caching it");
                 }
             }
+            // Nothing is wrong: the block of an empty list of receipts has not arrived yet.
+            Verdict::Unproved(failure @ Failure::Unfounded, _) => {
+                debug!(endpoint = %upstream, asked = %query, %failure, "upstream's answer cannot be proved; not caching it");
+            }
             Verdict::Unproved(failure, _) => {
                 verifier.metrics().unprovable();
                 if verifier.is_sure() && verifier.is_news(failure.as_str()) {

@@ -20,6 +20,8 @@ pub struct ReadCall {
     pub(crate) label: MethodLabel,
     /// The query that the call makes; `None` if the cache cannot answer this method.
     pub(crate) query: Option<Result<Query, ParamError>>,
+    /// Whether the call demands that the block it names by hash is canonical.
+    pub(crate) requires_canonical: bool,
 }
 
 // === impl ReadCall ===
@@ -35,6 +37,7 @@ impl From<Call> for ReadCall {
     fn from(Call { id, method, params }: Call) -> Self {
         let label = MethodLabel::of(method.as_str());
         let query = Query::read(method.as_str(), &params);
-        Self { id, method, params, label, query }
+        let requires_canonical = matches!(&query, Some(Ok(query)) if query.requires_canonical(&params));
+        Self { id, method, params, label, query, requires_canonical }
     }
 }

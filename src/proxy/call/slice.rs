@@ -8,6 +8,7 @@ use crate::{
 };
 
 pub(crate) const NULL: Bytes = Bytes::from_static(b"null");
+pub(crate) const EMPTY_LIST: Bytes = Bytes::from_static(b"[]");
 
 /// Returns the part of `content` that answers `query`; `None` if the content does not determine the answer.
 pub(crate) fn slice(query: Query, content: &Content) -> Option<Bytes> {

@@ -10,6 +10,7 @@ use futures_util::future::Either;
 use tower::{Layer, Service};
 
 use crate::{
+    eth::At,
     proxy::{
         call::{
             outcome::{Answered, Source},
@@ -60,6 +61,12 @@ impl CachedLayer {
         };
         if !packet.has_arrival() {
             self.view.notice_clock_jumps(packet.arrival(self.view.clock()));
+        }
+        if let At::Hash(hash) = query.at
+            && request.call().requires_canonical
+            && !self.view.tracker().is_canonical(hash, packet.arrival(self.view.clock()))
+        {
+            return Either::Right(None);
         }
         match self.lookup.plan(query, packet) {
             LookupPlan::Hit(answer) => Either::Left(self.lookup.hit(query, answer)),

@@ -14,7 +14,7 @@ use crate::{
     proxy::call::{
         outcome::Source,
         packet::PacketContext,
-        slice::{NULL, hashes_only, quantity},
+        slice::{EMPTY_LIST, NULL, hashes_only, quantity},
     },
     verify::{Demand, Kind, Verified},
 };
@@ -138,7 +138,13 @@ impl BlockLookup<'_> {
 
     fn block_receipts(&self, query: Query) -> LookupPlan {
         let content = |hash| {
-            let receipts = self.entries.receipts_of(hash)?;
+            let Some(receipts) = self.entries.receipts_of(hash) else {
+                // A proved block without transactions has no receipts.
+                let cache = &self.entries.state.cache;
+                let count = proved(cache.block(hash)).map(|block| block.len());
+                let count = count.or_else(|| Some(proved(cache.block_with_hashes(hash))?.len()));
+                return (count == Some(0)).then(|| CachedAnswer::cached(Part::Block, EMPTY_LIST, None));
+            };
             let renew = self.entries.receipts_renew(&receipts);
             let answer = CachedAnswer::cached(Part::Receipts, receipts.all(), renew);
             Some(answer.of_whole(self.packet, || Whole::receipts(&receipts)))

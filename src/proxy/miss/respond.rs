@@ -83,6 +83,10 @@ impl Service<Missed> for Responder {
         let client = packet.caller().client;
         let call = || Call::new(method.clone(), params.clone());
         match query {
+            // The node knows whether the block is canonical.
+            Some(Ok(_)) if request.call().requires_canonical => {
+                inner.limited(client, inner.clone().bypass(call()))
+            }
             Some(Ok(query)) => inner.answer(*query, request.clone(), plan),
             Some(Err(error)) => Box::pin(ready(Err(CallError::Params(error.clone())))),
             None if request.call().is_local() => inner.limited(client, inner.clone().local(call())),

@@ -64,13 +64,15 @@ async fn wrong_block_is_passed_on_in_the_requested_form() {
 #[tokio::test(start_paused = true)]
 async fn cache_status_reports_stored_answers() {
     let chain = upstream::devchain().blocks(3, 1).chain();
+    // An empty block, and a head whose block does not show that the one below is empty.
     chain.mine(0);
+    chain.mine(1);
     let (registered, program) = (chain.generate(1).remove(0), in_memory::program(&chain, &Config::default()));
     chain.submit(registered.clone()).unwrap();
     let pending = json!([format!("{:#x}", registered.tx_hash())]);
     assert_eq!(program.cache_status(TRANSACTION, pending).await, "holdfast; fwd=miss");
 
-    let empty = json!([hex(chain.head().number)]);
+    let empty = json!([hex(chain.head().number - 1)]);
     let (status, receipts) = program.cached(RECEIPTS, empty).await;
     assert_eq!((status.as_str(), receipts), ("holdfast; fwd=miss", json!([])));
     assert_eq!(program.metric("mismatches_total{reason=\"emptied\"}"), 0, "an empty block was called a lie");

@@ -1,5 +1,6 @@
 //! Cached content: lookups and their upstream calls, proofs, byte equality, gzip.
 
+mod block_receipts;
 mod calls;
 mod entity;
 mod equal;
