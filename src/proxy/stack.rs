@@ -103,7 +103,15 @@ pub fn proxy(
         concurrency: concurrency.clone(),
         metrics: metrics.clone(),
     };
-    let responder = Responder::new(head.clone(), state.clone(), answerer, forwarder, upstream, concurrency);
+    let responder = Responder::new(
+        head.clone(),
+        state.clone(),
+        answerer,
+        forwarder,
+        upstream,
+        concurrency,
+        verifier.clone(),
+    );
     // Apart from calls.
     let reloadable = Reloadable::new(config, view.clone());
     let status = Status::new(head.clone(), state.clone(), verifier);

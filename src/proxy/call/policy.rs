@@ -86,6 +86,11 @@ impl Policy {
         Self { all: self.all.clone(), allow: allow.map(globs), deny: globs(deny) }
     }
 
+    /// Returns whether only the six read operations are served, in the forms that the interface defines.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.all.strict
+    }
+
     /// Returns an error if the call is refused.
     pub(crate) fn check(&self, method: &str, origin: Option<&HeaderValue>) -> Result<(), CallError> {
         let denied = self.allow.as_ref().is_some_and(|allow| !any(allow, method)) || any(&self.deny, method);

@@ -27,6 +27,7 @@ use crate::{
         lookup::{CacheState, LookupPlan},
     },
     upstream::{Call, Identity, Requirements, Upstream, is_development},
+    verify::{Kind, Verifier},
 };
 
 /// A call that the cache did not answer.
@@ -50,6 +51,7 @@ struct Inner {
     upstream: Upstream,
     identity: Identity,
     concurrency: ClientConcurrency,
+    verifier: Verifier,
 }
 
 // === impl Responder ===
@@ -62,9 +64,10 @@ impl Responder {
         forwarder: Forwarder,
         upstream: Upstream,
         concurrency: ClientConcurrency,
+        verifier: Verifier,
     ) -> Self {
         let (identity, answerer) = (upstream.identity(), Arc::new(answerer));
-        Self(Arc::new(Inner { head, state, answerer, forwarder, upstream, identity, concurrency }))
+        Self(Arc::new(Inner { head, state, answerer, forwarder, upstream, identity, concurrency, verifier }))
     }
 }
 
@@ -88,7 +91,11 @@ impl Service<Missed> for Responder {
                 inner.limited(client, inner.clone().bypass(call()))
             }
             Some(Ok(query)) => inner.answer(*query, request.clone(), plan),
-            Some(Err(error)) => Box::pin(ready(Err(CallError::Params(error.clone())))),
+            Some(Err(error)) if packet.caller().policy.is_strict() || inner.must_prove() => {
+                Box::pin(ready(Err(CallError::Params(error.clone()))))
+            }
+            // Nodes accept forms that the cache does not know, such as integers: the node decides.
+            Some(Err(_)) => inner.limited(client, inner.clone().bypass(call())),
             None if request.call().is_local() => inner.limited(client, inner.clone().local(call())),
             None if is_write(method.as_str()) => inner.limited(client, inner.clone().write(call())),
             None => inner.limited(client, inner.clone().bypass(call())),
@@ -131,6 +138,11 @@ impl Inner {
             };
             concurrency.with(client, permit, Box::pin(answerer.answer(asked, plan))).await
         })
+    }
+
+    /// Returns whether clients get proved content only.
+    fn must_prove(&self) -> bool {
+        self.verifier.demands_proof(Kind::Header) && self.verifier.rejects()
     }
 
     async fn bypass(self: Arc<Self>, call: Call) -> Result<Answered, CallError> {

@@ -10,8 +10,9 @@ mod text;
 mod transport;
 
 use bytes::Bytes;
+use holdfast::verify::{Demand, OnMismatch};
 use serde::Deserialize;
-use serde_json::{json, value::RawValue};
+use serde_json::{Value, json, value::RawValue};
 
 use crate::support::{
     client::{self, Raw, Response},
@@ -63,25 +64,57 @@ struct ReplyError {
 #[tokio::test]
 async fn every_malformed_body_is_refused_and_the_next_call_served() {
     let node = upstream::devchain().blocks(2, 2).run().await;
-    let proxy = proxy::new().upstream(&node).run().await;
-    let client = client::http(&proxy);
+    let lenient = proxy::new().upstream(&node).run().await;
+    let strict = proxy::new().upstream(&node).config(|config| config.strict = true).run().await;
 
     let cases: Vec<_> =
         [text::cases(), envelope::cases(), operations::cases()].into_iter().flatten().collect();
     assert!(cases.len() > 500, "{}", cases.len());
     for case in &cases {
         let calls = node.calls_total();
-        let response = client.send(case.body.clone()).await;
+        let proxy = if case.has_bad_params() { &strict } else { &lenient };
+        let response = client::http(proxy).send(case.body.clone()).await;
         case.check(&response);
         assert_eq!(node.calls_total(), calls, "{}: the upstream was called", case.name);
-        still_serves(&proxy, &case.name).await;
+        still_serves(&lenient, &case.name).await;
     }
 
     // Nor did any of them disturb the connections to the upstream.
-    let params = json!(["0x1", true]);
-    let direct = node.answer("eth_getBlockByNumber", &params).unwrap();
-    let through = client.ask("eth_getBlockByNumber", params).await.unwrap();
-    assert_eq!(through.as_bytes(), direct);
+    for proxy in [&lenient, &strict] {
+        let params = json!(["0x1", true]);
+        let direct = node.answer("eth_getBlockByNumber", &params).unwrap();
+        let through = client::http(proxy).ask("eth_getBlockByNumber", params).await.unwrap();
+        assert_eq!(through.as_bytes(), direct);
+    }
+}
+
+/// Parameters that Holdfast cannot read: the node decides, unless content must be proved.
+#[tokio::test]
+async fn unknown_forms_of_parameters_are_left_to_the_node() {
+    let node = upstream::devchain().blocks(2, 2).run().await;
+    let lenient = proxy::new().upstream(&node).run().await;
+    let proving = proxy::new()
+        .upstream(&node)
+        .config(|config| {
+            config.verify.level = Demand::Full;
+            config.verify.on_mismatch = OnMismatch::Reject;
+        })
+        .run()
+        .await;
+    let cases = operations::cases();
+    for case in cases.iter().step_by(7) {
+        let calls = node.calls_total();
+        let through: Value = client::http(&lenient).send(case.body.clone()).await.json();
+        assert_eq!(node.calls_total(), calls + 1, "{}: the node was not asked", case.name);
+        let call: Value = serde_json::from_slice(&case.body).unwrap();
+        match node.answer(call["method"].as_str().unwrap(), &call["params"]) {
+            Ok(result) => assert_eq!(through["result"], serde_json::from_slice::<Value>(&result).unwrap()),
+            Err(error) => assert_eq!(through["error"]["code"], error.code, "{}: {through}", case.name),
+        }
+        let calls = node.calls_total();
+        case.check(&client::http(&proving).send(case.body.clone()).await);
+        assert_eq!(node.calls_total(), calls, "{}: the node was asked", case.name);
+    }
 }
 
 #[tokio::test]
@@ -91,7 +124,8 @@ async fn malformed_batch_entries_do_not_affect_others() {
     let client = client::http(&proxy);
 
     // Any JSON value except an array can be a batch entry. The largest are tested alone.
-    let mut cases = [envelope::cases(), operations::cases()].into_iter().flatten().collect::<Vec<_>>();
+    let mut cases = envelope::cases();
+    cases.retain(|case| !case.has_bad_params());
     cases.retain(|case| !matches!(case.back, Back::Batch(_)) && case.body.len() < 10_000);
     cases.retain(|case| !case.body.trim_ascii_start().starts_with(b"["));
     let calls = node.calls_total();
@@ -217,6 +251,11 @@ impl Case {
         Self { name: name.into(), body: body.into(), back }
     }
 
+    /// Returns whether the node judges these parameters, unless the proxy is strict.
+    fn has_bad_params(&self) -> bool {
+        matches!(self.back, Back::Error { code: INVALID_PARAMS, .. })
+    }
+
     fn check(&self, response: &Response) {
         let name = &self.name;
         match &self.back {
@@ -237,7 +276,8 @@ impl Case {
                 }
             }
         }
-        assert_eq!(response.status, 200, "{name}");
+        let is_too_long = matches!(&self.back, Back::Error { says, .. } if says.contains("entries"));
+        assert_eq!(response.status, if is_too_long { 413 } else { 200 }, "{name}");
         assert_eq!(response.header("content-type"), Some("application/json"), "{name}");
     }
 }

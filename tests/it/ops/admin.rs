@@ -45,7 +45,7 @@ async fn calls_are_counted_by_method_and_outcome() {
         (r#"method="eth_getBlockByNumber",outcome="stored""#, 1.0),
         (r#"method="eth_getBlockByNumber",outcome="derived""#, 2.0),
         (r#"method="eth_getBlockByNumber",outcome="hit""#, 1.0),
-        (r#"method="eth_getBlockByNumber",outcome="invalid_params""#, 1.0),
+        (r#"method="eth_getBlockByNumber",outcome="node_error""#, 1.0),
         (r#"method="eth_chainId",outcome="hit""#, 1.0),
         (r#"method="other",outcome="method_not_found""#, 1.0),
         (r#"method="other",outcome="node_error""#, 1.0),
@@ -54,7 +54,7 @@ async fn calls_are_counted_by_method_and_outcome() {
         let line = format!("holdfast_calls_total{{{labels}}}");
         assert!((metric(&client, &proxy, &line).await - count).abs() < 0.1, "{line}");
     }
-    for (from, count) in [("memory", 4.0), ("upstream", 3.0), ("refusal", 2.0)] {
+    for (from, count) in [("memory", 4.0), ("upstream", 4.0), ("refusal", 1.0)] {
         let line = format!("holdfast_call_seconds_count{{from=\"{from}\"}}");
         assert!((metric(&client, &proxy, &line).await - count).abs() < 0.1, "{line}");
     }

@@ -147,7 +147,6 @@ fn batches() -> Vec<(&'static str, String, Replies)> {
         ("a note, junk",               format!("[{note},1]"),              vec![JUNK]),
         ("named params, good",         format!(r#"[{{"jsonrpc":"2.0","id":8,"method":"m","params":{{}}}},{good}]"#), vec![(Some(INVALID_PARAMS), "8"), (None, "7")]),
         ("not served, good",           format!(r#"[{{"jsonrpc":"2.0","id":8,"method":"debug_x"}},{good}]"#), vec![(Some(METHOD_NOT_FOUND), "8"), (None, "7")]),
-        ("bad params, good",           format!(r#"[{{"jsonrpc":"2.0","id":8,"method":"eth_getTransactionReceipt","params":[1]}},{good}]"#), vec![(Some(INVALID_PARAMS), "8"), (None, "7")]),
         ("equal ids, both bad",        r#"[{"id":7},{"id":7}]"#.into(),    vec![(Some(INVALID_REQUEST), "7"); 2]),
         ("a thousand times junk",      format!("[{}0]", "0,".repeat(999)), vec![JUNK; 1000]),
     ]
