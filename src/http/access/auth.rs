@@ -2,24 +2,32 @@
 
 use std::{
     net::IpAddr,
+    pin::pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
-use bytes::Bytes;
-use futures_util::future::Either;
-use http::{Request, Response};
+use bytes::{Buf, Bytes};
+use futures_util::future::{BoxFuture, Either};
+use http::{Request, Response, header};
+use http_body::Body;
+use http_body_util::BodyExt;
 use tower::{Layer, Service};
 
 use super::{head::RequestHead, rules::Access};
 use crate::{
     client::Client,
-    http::{
-        error::HttpError,
-        response::{body::RpcBody, refused::RefusedFuture},
-    },
+    http::{error::HttpError, response::body::RpcBody},
     listen::Peer,
     proxy::Caller,
+    timeout::timeout,
 };
+
+/// Largest body that is read before a refusal.
+const SMALL_BODY: u64 = 64 << 10;
+
+/// Longest wait for such a body.
+const BODY_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Puts an [`Auth`] around a service.
 #[derive(Clone, Debug)]
@@ -72,11 +80,11 @@ impl<S> Layer<S> for AuthLayer {
 impl<S, B> Service<Request<B>> for Auth<S>
 where
     S: Service<Admitted<B>, Response = Response<RpcBody>, Error = HttpError>,
-    B: Peer,
+    B: Body<Data: Send> + Peer + Send + 'static,
 {
     type Response = Response<RpcBody>;
     type Error = HttpError;
-    type Future = Either<S::Future, RefusedFuture>;
+    type Future = Either<S::Future, BoxFuture<'static, Result<Response<RpcBody>, HttpError>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
         self.inner.poll_ready(cx)
@@ -91,7 +99,36 @@ where
                 let head = RequestHead::check(&request, &self.hint);
                 Either::Left(self.inner.call(Admitted { head, body: request.into_body(), caller }))
             }
-            Err(refusal) => Either::Right(RefusedFuture::new(refusal)),
+            Err(refusal) => Either::Right(Box::pin(refuse(small_body(request), refusal))),
         }
     }
+}
+
+/// Returns the body of a request, if it is small enough to be read before a refusal.
+fn small_body<B>(request: Request<B>) -> Option<B> {
+    let header = |name| request.headers().get(name);
+    let length = header(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    // A client that expects `100 Continue` has not sent its body.
+    let is_small = header(header::EXPECT).is_none() && length.is_none_or(|length| length <= SMALL_BODY);
+    is_small.then(|| request.into_body())
+}
+
+/// Refuses a request after its body has arrived. A client that is still sending its body can lose the answer: some clients
+/// report a broken connection instead.
+async fn refuse<B: Body>(body: Option<B>, refusal: HttpError) -> Result<Response<RpcBody>, HttpError> {
+    if let Some(body) = body {
+        let mut body = pin!(body);
+        let read = async {
+            let mut left = SMALL_BODY;
+            while let Some(Ok(frame)) = body.frame().await {
+                let length = frame.data_ref().map_or(0, |data| data.remaining() as u64);
+                match left.checked_sub(length) {
+                    Some(rest) => left = rest,
+                    None => break,
+                }
+            }
+        };
+        let _ = timeout(BODY_PATIENCE, read).await;
+    }
+    Err(refusal)
 }

@@ -9,7 +9,7 @@ use crate::support::{
     client::{self, Client, Raw, Response},
     program::{Program, file, holdfast, output, text},
     proxy::{self, Proxy},
-    upstream,
+    tools, upstream,
 };
 
 const WRONG: &str = "hf_WRONG5d41402abc4b2a76b9719d911017c5925d41402abc4b2a76b9719d9110";
@@ -59,6 +59,46 @@ async fn key_must_match_the_whole_hash() {
         .await;
     for request in with_key(&client::http(&proxy), &proxy, KEY) {
         assert_eq!(status(request).await, StatusCode::UNAUTHORIZED);
+    }
+}
+
+/// curl 7.88 reports a framing error if the answer arrives before it has sent the body.
+#[tokio::test]
+async fn curl_sees_every_refusal_over_http2() {
+    let Some(curl) = tools::curl("curl_sees_every_refusal_over_http2") else { return };
+    let node = upstream::devchain().run().await;
+    let proxy =
+        proxy::new().upstream(&node).config(|config| config.http.keys = vec![key("wallet", KEY)]).run().await;
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[],"x":"{}"}}"#,
+        "x".repeat(2000)
+    );
+    for round in 0..60 {
+        let mut command = std::process::Command::new(&curl);
+        command.args(["--http2-prior-knowledge", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-m", "10"]);
+        command.args(["-H", "content-type: application/json", "--data-binary", &body, &proxy.url()]);
+        let ran = output(command).await;
+        // After thirty requests without a key, the address is told to wait.
+        assert!(
+            matches!(&text(&ran.stdout)[..], "401" | "429"),
+            "round {round}: {} {:?}",
+            text(&ran.stdout),
+            ran.status
+        );
+    }
+}
+
+/// A client without a key cannot hold a request open by sending its body slowly.
+#[tokio::test]
+async fn refusal_does_not_wait_for_a_slow_or_large_body() {
+    let node = upstream::devchain().run().await;
+    let proxy =
+        proxy::new().upstream(&node).config(|config| config.http.keys = vec![key("wallet", KEY)]).run().await;
+    for head in [client::post_head(1000), client::post_head(1 << 20)] {
+        let mut slow = Raw::connect(proxy.address()).await;
+        slow.write(head).await;
+        let read = tokio::time::timeout(std::time::Duration::from_secs(5), slow.read_to_end()).await.unwrap();
+        assert!(read.starts_with("HTTP/1.1 401"), "{read}");
     }
 }
 
