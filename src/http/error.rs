@@ -27,9 +27,12 @@ pub enum HttpError {
     BadKey,
     /// The method is not POST.
     #[error("send JSON-RPC calls with POST")]
-    MethodNotAllowed {
-        /// Text for people, if a browser sent the request.
-        hint: Option<Bytes>,
+    MethodNotAllowed,
+    /// The request holds no call: it is answered with a text for people, and is not refused.
+    #[error("send JSON-RPC calls with POST")]
+    Visit {
+        /// The text.
+        hint: Bytes,
     },
     /// The request asks for an upgrade to WebSocket.
     #[error("WebSocket is not served here; send JSON-RPC calls with POST")]
@@ -135,7 +138,7 @@ impl HttpError {
             Self::NoKey => "no_key",
             Self::BadKey => "bad_key",
             Self::TooManyUnauthenticated { .. } => "too_many_unauthenticated",
-            Self::MethodNotAllowed { .. } => "http_method",
+            Self::MethodNotAllowed | Self::Visit { .. } => "http_method",
             Self::WebSocket => "websocket",
             Self::ContentType => "content_type",
             Self::ContentEncoding => "content_encoding",

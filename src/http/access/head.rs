@@ -23,6 +23,8 @@ struct HeadHeaders<'a> {
     content_length: Option<&'a HeaderValue>,
     /// Whether there is an `accept-encoding`.
     accepts: bool,
+    /// Whether there is an `origin`, as browsers send it for web pages.
+    has_origin: bool,
 }
 
 // === impl RequestHead ===
@@ -34,17 +36,19 @@ impl RequestHead {
     /// If the method or a header says otherwise.
     pub(in crate::http) fn check<B>(request: &Request<B>, hint: &Bytes) -> Result<Self, HttpError> {
         let (method, headers) = (request.method(), request.headers());
-        let HeadHeaders { upgrade, content_type, content_encoding, content_length, accepts } =
+        let HeadHeaders { upgrade, content_type, content_encoding, content_length, accepts, has_origin } =
             HeadHeaders::of(headers);
         if upgrade.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket")) {
             return Err(HttpError::WebSocket);
         }
         if method != Method::POST {
-            let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-            let browser = method == Method::GET && accept.is_some_and(|accept| accept.contains("text/html"));
-            return Err(HttpError::MethodNotAllowed { hint: browser.then(|| hint.clone()) });
+            // Browsers, and load balancers that check whether the server answers.
+            let is_visit = matches!(*method, Method::GET | Method::HEAD) && request.uri().path() == "/";
+            let hint = hint.clone();
+            return Err(if is_visit { HttpError::Visit { hint } } else { HttpError::MethodNotAllowed });
         }
-        if !content_type.is_some_and(is_json) {
+        // A web page can send other content types without a preflight, so its content type must be JSON.
+        if !content_type.map_or(!has_origin, is_json) {
             return Err(HttpError::ContentType);
         }
         if content_encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
@@ -69,6 +73,7 @@ impl<'a> HeadHeaders<'a> {
                 name if name == header::CONTENT_LENGTH => &mut named.content_length,
                 name => {
                     named.accepts |= name == header::ACCEPT_ENCODING;
+                    named.has_origin |= name == header::ORIGIN;
                     continue;
                 }
             };
@@ -79,8 +84,10 @@ impl<'a> HeadHeaders<'a> {
     }
 }
 
-/// Returns whether this is `application/json`, with or without parameters such as a charset.
+/// Returns whether this is a content type of JSON-RPC, with or without parameters such as a charset.
 fn is_json(content_type: &HeaderValue) -> bool {
-    let essence = content_type.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
-    essence.trim_ascii().eq_ignore_ascii_case(b"application/json")
+    let essence = content_type.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    ["application/json", "application/json-rpc"]
+        .iter()
+        .any(|json| essence.eq_ignore_ascii_case(json.as_bytes()))
 }

@@ -28,7 +28,7 @@ use crate::{
         error::{HttpError, LeftOut},
         metrics::{Metrics, count_panic},
     },
-    jsonrpc::{Answer, Code, ErrorObject, RawId, ReplyWriter},
+    jsonrpc::{Answer, Code, ErrorObject, PacketError, RawId, ReplyWriter},
     listen::Refused,
     proxy::CallError,
     upstream::{Retry, UpstreamError},
@@ -123,11 +123,14 @@ pub fn http_error(error: &HttpError) -> ErrorResponse {
     match error {
         HttpError::Host(_) => refused(StatusCode::FORBIDDEN).refusal(),
         HttpError::NoKey | HttpError::BadKey => refused(StatusCode::UNAUTHORIZED).refusal(),
-        HttpError::MethodNotAllowed { .. } | HttpError::WebSocket => refused(StatusCode::METHOD_NOT_ALLOWED),
+        HttpError::MethodNotAllowed | HttpError::WebSocket => refused(StatusCode::METHOD_NOT_ALLOWED),
+        HttpError::Visit { .. } => refused(StatusCode::OK),
         HttpError::ContentType | HttpError::ContentEncoding => refused(StatusCode::UNSUPPORTED_MEDIA_TYPE),
         HttpError::BodyTooLarge { .. } => refused(StatusCode::PAYLOAD_TOO_LARGE),
         HttpError::BodyTimeout { .. } => refused(StatusCode::REQUEST_TIMEOUT),
         HttpError::BodyBroken => refused(StatusCode::BAD_REQUEST),
+        // Clients that batch a lot, such as Blockscout, split a batch on this status.
+        HttpError::Packet(PacketError::BatchTooLong { .. }) => refused(StatusCode::PAYLOAD_TOO_LARGE),
         HttpError::Packet(packet) => ErrorResponse::ok(packet.code(), message),
         HttpError::RateLimited { wait } | HttpError::TooManyUnauthenticated { wait } => {
             ErrorResponse::new(StatusCode::TOO_MANY_REQUESTS, Code::RateLimited, message)
@@ -231,7 +234,7 @@ impl ErrorResponse {
 /// Returns the response to a request that is refused as a whole.
 fn respond(error: &HttpError) -> Response<RpcBody> {
     let mut response = http_error(error).into_response();
-    if let HttpError::MethodNotAllowed { hint: Some(hint) } = error {
+    if let HttpError::Visit { hint } = error {
         *response.body_mut() = RpcBody::from(hint.clone());
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");
         response.headers_mut().insert(header::CONTENT_TYPE, plain);
@@ -283,8 +286,10 @@ where
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(Ok(response))) => Poll::Ready(Ok(response)),
             Ok(Poll::Ready(Err(error))) => {
-                debug!(reason = error.as_str(), "request refused");
-                this.metrics.refused(&error);
+                if !matches!(error, HttpError::Visit { .. }) {
+                    debug!(reason = error.as_str(), "request refused");
+                    this.metrics.refused(&error);
+                }
                 Poll::Ready(Ok(respond(&error)))
             }
             Err(payload) => Poll::Ready(Ok(panicked(payload.as_ref()).into_response())),

@@ -13,10 +13,11 @@ use holdfast::{
     cache::DiskConfig,
     devchain::{Fault, Lie},
 };
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
-    client::{self, Client},
+    client::{self, Client, Response},
     eventually,
     method::BLOCK_BY_NUMBER,
     program::{Program, file, port},
@@ -406,7 +407,7 @@ async fn refusals_are_counted_by_reason() {
     client.send("{").await;
     client.send("[]").await;
     client.send(" ".repeat(5000)).await;
-    client.get(&proxy.url()).await;
+    Response::of(client.request(Method::PUT)).await;
     let block = json!({ "jsonrpc": "2.0", "id": 1, "method": BLOCK_BY_NUMBER, "params": ["0x1", true] });
     let batch = client.send(json!(vec![block; 40]).to_string()).await;
     let left = batch.json().as_array().unwrap().iter().filter(|answer| answer.get("error").is_some()).count();

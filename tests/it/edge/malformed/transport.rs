@@ -8,7 +8,7 @@ use bytes::Bytes;
 use bytesize::ByteSize;
 use reqwest::RequestBuilder;
 
-use super::{INVALID_REQUEST, Reply};
+use super::{INVALID_REQUEST, PARSE, Reply};
 use crate::support::client::Client;
 
 /// The limits in force for these tables.
@@ -57,10 +57,10 @@ pub(super) fn requests(client: &Client) -> Vec<(&'static str, RequestBuilder, Ba
     };
     vec![
         // Methods.
-        ("GET",                         request("GET"),                                        refused(405, POST)),
-        ("GET with a call",             request("GET").header("content-type", "application/json").body(CALL), refused(405, POST)),
-        ("GET by a browser",            request("GET").header("accept", "text/html,*/*"),      text(405, "Its status is at http://127.0.0.1:")),
-        ("HEAD",                        request("HEAD"),                                       text(405, "")),
+        ("GET",                         request("GET"),                                        text(200, "Its status is at http://127.0.0.1:")),
+        ("GET with a call",             request("GET").header("content-type", "application/json").body(CALL), text(200, "point a wallet at it")),
+        ("GET by a browser",            request("GET").header("accept", "text/html,*/*"),      text(200, "Its status is at http://127.0.0.1:")),
+        ("HEAD",                        request("HEAD"),                                       text(200, "")),
         ("PUT",                         request("PUT").header("content-type", "application/json").body(CALL), refused(405, POST)),
         ("PATCH",                       request("PATCH").header("content-type", "application/json").body(CALL), refused(405, POST)),
         ("DELETE",                      request("DELETE"),                                     refused(405, POST)),
@@ -70,12 +70,13 @@ pub(super) fn requests(client: &Client) -> Vec<(&'static str, RequestBuilder, Ba
         ("a WebSocket",                 socket(request("GET")),                                refused(405, SOCKET)),
         ("a WebSocket by POST",         socket(typed("application/json")),                     refused(405, SOCKET)),
         // Content types.
-        ("no content type",             client.post().body(CALL),                              refused(415, TYPE)),
+        ("no content type",             client.post().body(CALL),                              FINE),
+        ("no content type, a web page", client.post().header("origin", "https://page.example").body(CALL), refused(415, TYPE)),
         ("an empty content type",       typed(""),                                             refused(415, TYPE)),
         ("text/plain",                  typed("text/plain"),                                   refused(415, TYPE)),
         ("text/json",                   typed("text/json"),                                    refused(415, TYPE)),
         ("application/jsonx",           typed("application/jsonx"),                            refused(415, TYPE)),
-        ("application/json-rpc",        typed("application/json-rpc"),                         refused(415, TYPE)),
+        ("application/json-rpc",        typed("application/json-rpc"),                         FINE),
         ("application/vnd.api+json",    typed("application/vnd.api+json"),                     refused(415, TYPE)),
         ("application",                 typed("application"),                                  refused(415, TYPE)),
         ("json",                        typed("json"),                                         refused(415, TYPE)),
@@ -84,11 +85,11 @@ pub(super) fn requests(client: &Client) -> Vec<(&'static str, RequestBuilder, Ba
         ("a type as a parameter",       typed("text/plain; x=application/json"),               refused(415, TYPE)),
         ("a form",                      typed("application/x-www-form-urlencoded"),            refused(415, TYPE)),
         ("a form in parts",             typed("multipart/form-data; boundary=x").body(multipart), refused(415, TYPE)),
-        ("a form without a type",       client.post().body("q=1"),                             refused(415, TYPE)),
+        ("a form without a type",       client.post().body("q=1"),                             Back { status: 200, body: Body::Error(PARSE, "the body is not JSON") }),
         ("a packed body",               client.post().header("content-type", "application/json").header("content-encoding", "gzip").body(CALL), refused(415, "send the body uncompressed")),
         ("a body packed as itself",     client.post().header("content-type", "application/json").header("content-encoding", "identity").body(CALL), FINE),
         ("a type that is no text",      client.post().header("content-type", b"application/json\xff".as_slice()).body(CALL), refused(415, TYPE)),
-        ("neither body nor type",       client.post(),                                         refused(415, TYPE)),
+        ("neither body nor type",       client.post(),                                         Back { status: 200, body: Body::Error(PARSE, "the body is not JSON") }),
         // Odd but valid.
         ("a body of just the limit",    typed("application/json").body(format!("{CALL:2048}")), FINE),
         ("a charset",                   typed("application/json; charset=utf-8"),              FINE),
