@@ -31,35 +31,36 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChainConfig {
-    /// Maximum age of the view when a call arrives.
+    /// Maximum age of a view of the chain that may answer a call, measured when the call arrives.
     #[serde(with = "humantime_serde")]
     pub max_staleness: Duration,
     /// Number of newest blocks whose parent links the tracker keeps.
     pub window: usize,
-    /// Time for which a lower head counts as a lagging replica; after that it is a rollback. Not a configuration key:
-    /// only model tests change it.
+    /// Time for which the tracker takes a lower head for the head of a lagging replica. After that time, a lower head
+    /// is a rollback. Not a configuration key, because only model tests change this value.
     #[serde(skip)]
     pub lag_patience: Duration,
-    /// Depth at which a block counts as final, for chains whose node has no finality.
+    /// Number of blocks below the head at which a block becomes final, for chains whose nodes do not report finality.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finality_depth: Option<u64>,
-    /// How much older than the finalized block a block must be to become final by a single answer. Not a
-    /// configuration key: only model tests change it.
+    /// How much older than the finalized block a block must be for a single answer to make it final. Not a
+    /// configuration key, because only model tests change this value.
     #[serde(skip)]
     pub final_margin: Duration,
     /// How much the follower fetches ahead of client calls.
     pub follow: Follow,
-    /// Poll interval of the follower while no endpoint pushes new heads: short enough for chains with a block every
-    /// second or two, and within the free plans of providers. Not a configuration key: only model tests change it.
+    /// Poll interval of the follower while no endpoint pushes new heads. The default is short enough for chains with a
+    /// block every second or two, and long enough to stay within providers' free plans. Not a configuration key,
+    /// because only model tests change this value.
     #[serde(skip)]
     pub follow_interval: Duration,
 }
 
-/// How much the follower fetches ahead of client calls. Each level includes the ones before it.
+/// How much the follower fetches ahead of client calls. Each level includes all levels before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Follow {
-    /// Nothing: without traffic there are no upstream calls.
+    /// Fetch nothing. Without client calls, the proxy makes no upstream calls.
     Off,
     /// Refresh the head.
     Heads,
@@ -77,7 +78,8 @@ pub struct MethodsConfig {
     pub allow: Vec<String>,
     /// Globs of methods to refuse, even if `allow` lists them.
     pub deny: Vec<String>,
-    /// Origins of web pages that may call every allowed method, including those that sign: `https://app.example.org`.
+    /// Origins of web pages that may call every allowed method, including methods that sign. Example:
+    /// `https://app.example.org`.
     pub trusted_origins: Vec<String>,
 }
 

@@ -41,14 +41,15 @@ pub enum CallError {
     /// The upstream call failed.
     #[error(transparent)]
     Upstream(UpstreamError),
-    /// The upstream's answer passed all checks, but verification requires a proof, and there is none.
+    /// The upstream's answer passed all structural checks, but the configuration requires a proof, and this answer has
+    /// none.
     #[error(
         "the upstream's answer is unprovable, and verify.level = \"full\" with on_mismatch = \"reject\" \
          refuses such answers; ask again, or set on_mismatch = \"pass\""
     )]
     Unproved,
-    /// The block that a tag stood for left the chain after other calls of the packet had used it; or the tags of the
-    /// packet stand for blocks on different branches.
+    /// The block that a tag stood for left the chain after other calls of the batch had used it, or the tags of the
+    /// batch stand for blocks on different branches.
     #[error("the block that `{}` meant left the chain during this batch; send it again", tag.as_str())]
     Left {
         /// The tag.
@@ -66,13 +67,13 @@ pub enum CallError {
     /// The call exceeded its deadline.
     #[error("no answer within {}", Time(*after))]
     Deadline {
-        /// Deadline in force.
+        /// Deadline of the call, measured from its start.
         after: Duration,
     },
     /// The answer arrived, but no proof thread was free before the deadline.
     #[error("too many proofs at once: the answer could not be verified within {}", Time(*after))]
     ProofOverdue {
-        /// Deadline in force.
+        /// Deadline of the call, measured from its start.
         after: Duration,
     },
     /// The proxy is shutting down and stops waiting for the upstream, which may still execute the call.
@@ -92,7 +93,7 @@ impl CallError {
             Self::WrongChain(_) | Self::Left { .. } | Self::Changed | Self::Lacking { .. } => {
                 Code::UpstreamFailed
             }
-            // Not a code that invites a retry: the upstream may have executed the write.
+            // This code does not invite a retry, because the call may be a write that the upstream has executed.
             Self::Deadline { .. } | Self::Stopping => Code::UpstreamTimeout,
             Self::ProofOverdue { .. } => Code::Overloaded,
             Self::Unproved => Code::UpstreamMismatch,

@@ -23,8 +23,8 @@ impl Glob {
         Ok(Self(glob.into()))
     }
 
-    /// Matches greedily from the left and anchors the last part at the end, which is enough with `*` as the only
-    /// wildcard.
+    /// Returns whether `name` matches. Takes the first occurrence of each part between two `*`, from left to right, and
+    /// requires the last part at the end of `name`. With `*` as the only wildcard, this needs no backtracking.
     pub(super) fn matches(&self, name: &str) -> bool {
         let mut parts = self.0.split('*');
         let first = parts.next().unwrap_or_default();

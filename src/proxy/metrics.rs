@@ -45,17 +45,17 @@ pub struct Metrics(Arc<Inner>);
 pub struct Totals {
     /// Client calls.
     pub calls: u64,
-    /// Answered from memory, sliced or whole, or from a cache tier.
+    /// Calls answered from a cache tier or from memory, with a whole entry or a slice of one.
     pub hits: u64,
-    /// Hits that a cache tier served, in the order of [`TierKind::ALL`].
+    /// Hits that each cache tier served, in the order of [`TierKind::ALL`].
     pub restored: [u64; TierKind::ALL.len()],
-    /// Answered by joining a fetch that another call had started.
+    /// Calls answered by joining a fetch that another call had started.
     pub joined: u64,
-    /// Method not allowed, or invalid parameters.
+    /// Calls with a method that is not allowed, or with invalid parameters.
     pub refused: u64,
-    /// Refused because the client exceeded its rate limit.
+    /// Calls refused because the client exceeded its rate limit.
     pub limited: u64,
-    /// Failed calls.
+    /// Calls that failed because of the upstream, an overload or an internal error.
     pub failed: u64,
     /// Upstream calls that refreshed the view of the chain.
     pub upkeep: u64,
@@ -69,7 +69,7 @@ pub struct Totals {
     pub upstream_seconds: Snapshot,
 }
 
-/// Encodes `upstream_calls_saved_total`, computed at each scrape.
+/// Encodes `upstream_calls_saved_total`, and computes its value at each scrape.
 #[derive(Debug)]
 struct Saved(Metrics);
 
@@ -129,8 +129,8 @@ impl Totals {
         self.hits + self.joined
     }
 
-    /// Returns the net number of upstream calls saved: [`without_asking`](Self::without_asking) less the calls made
-    /// to refresh the view and to fetch ahead of clients. Negative if those outnumber the calls saved.
+    /// Returns the net number of upstream calls saved: [`without_asking`](Self::without_asking) less the calls made to
+    /// refresh the view and to fetch ahead of clients. The result is negative if these calls outnumber the calls saved.
     ///
     /// Additional upstream calls for one answer (retries, hedges, blocks for a proof, chain id checks) are not
     /// subtracted; `upstream_calls_total` counts every call sent.
@@ -172,7 +172,8 @@ impl Default for Inner {
 }
 
 impl Inner {
-    /// Creates all series at registration: `rate()` misses the first event of a series that appears with it.
+    /// Creates all series at registration, because Prometheus's `rate()` misses the first event of a series if the
+    /// series appears only with that event.
     fn begin(&self) {
         for reason in HEADS {
             drop(self.heads.get_or_create(&ReasonLabels { reason }));
@@ -289,7 +290,7 @@ impl Metrics {
         self.0.by_from[counted.served_from(waited) as usize].observe(elapsed);
     }
 
-    /// Counts a result served from memory.
+    /// Adds the size of a result that was served from memory.
     pub(super) fn recalled(&self, bytes: usize) {
         self.0.bytes_from_memory.inc_by(bytes as u64);
     }
@@ -310,7 +311,7 @@ impl Metrics {
         self.0.heads.get_or_create(&ReasonLabels { reason }).inc();
     }
 
-    /// Counts a refresh of a tag.
+    /// Counts a request for the block of a tag.
     pub(super) fn refreshed(&self, tag: Tag, ok: bool) {
         let [answered, failed] = REFRESHED;
         let outcome = if ok { answered } else { failed };

@@ -1,19 +1,19 @@
 //! The proxy: checks whether a call is allowed, and answers it from the cache or through the upstream.
 //!
-//! [`proxy()`] builds a `tower::Service` that maps a call to its answer; `stack.rs` composes it. The service knows
-//! neither HTTP nor batches. [`Proxy`] also holds a [`Follower`], which follows the chain without waiting for client
-//! calls, and the handles that the admin interface uses.
+//! [`proxy()`] builds a `tower::Service` that maps a call to its answer; `stack.rs` composes the layers of this
+//! service. The service knows neither HTTP nor batches. [`Proxy`] also holds a [`Follower`], which follows the chain
+//! without waiting for client calls, and the handles that the admin interface uses.
 //!
 //! # Floors
 //! ```text
 //! stack       composes the layers and all parts
 //! reloadable  settings that a reload changes
-//! operate     apart from calls: follower, status, inspection, warming
+//! operate     operations that are not client calls: follower, status, inspection, warming
 //! layers      measure, admit, cached, deadline
-//! miss        carries out the plan for a miss
-//! tiers       cache tiers behind memory: write back, confirm
-//! lookup      cache lookups: a hit, or the plan for a miss
-//! head        the canonical view, and its refresh
+//! miss        answers misses: carries out the plan of a lookup
+//! tiers       cache tiers below the in-memory cache: writes entries back, confirms tiers
+//! lookup      cache lookups: each returns a hit, or the plan for a miss
+//! head        the view of the canonical chain, and its refresh
 //! parts       the components that a proxy is built from
 //! metrics     counters
 //! call        one call: request, client, packet, result

@@ -12,11 +12,11 @@ use crate::{
 /// Components of a proxy.
 #[derive(Clone, Debug)]
 pub struct ProxyParts {
-    /// Upstream node pool. A task must [watch its identity](Upstream::watch_identity).
+    /// Pool of upstream nodes. The proxy expects that a task runs [`watch_identity`](Upstream::watch_identity).
     pub upstream: Upstream,
     /// In-memory cache.
     pub cache: Cache,
-    /// Cache tiers that keep final content across restarts.
+    /// Cache tiers, which store final blocks and receipts across restarts.
     pub tiers: Tiers,
     /// Verifies content before it enters the cache.
     pub verifier: Verifier,

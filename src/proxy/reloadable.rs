@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::proxy::{config::Config, head::SharedView, layers::deadline::Limit};
 
-/// Settings of a running proxy that can change. Clones share them.
+/// Settings that a reload changes in a running proxy. Clones share the settings.
 #[derive(Clone, Debug)]
 pub struct Reloadable {
     pub(super) call_timeout: Limit,
@@ -18,7 +18,7 @@ impl Reloadable {
         Self { call_timeout: Limit::new(config.call_timeout), view }
     }
 
-    /// Sets whether the upstream is a single node that does not contradict itself.
+    /// Sets whether the upstream is a single node, whose answers do not contradict each other.
     pub fn set_consistent(&self, consistent: bool) {
         self.view.set_consistent(consistent);
     }
@@ -29,8 +29,8 @@ impl Reloadable {
         self.call_timeout.end();
     }
 
-    /// Applies `call_timeout` and `chain.max_staleness` to later calls, and nothing else. The policy comes with each
-    /// [caller](crate::proxy::Caller).
+    /// Applies `call_timeout` and `chain.max_staleness` to later calls. Ignores all other settings; the policy, for
+    /// example, comes with each [caller](crate::proxy::Caller).
     pub fn apply(&self, config: &Config) {
         self.call_timeout.set(config.call_timeout);
         self.view.set_max_staleness(config.chain.max_staleness);

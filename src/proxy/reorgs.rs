@@ -9,7 +9,7 @@ use crate::{
     eth::BlockNumber,
 };
 
-/// Number of reorgs kept; more than the status page shows.
+/// Number of reorgs in the history. The status page shows fewer.
 const REMEMBERED: usize = 16;
 
 /// Blocks that left the canonical chain.
@@ -21,14 +21,14 @@ pub struct Reorg {
     pub depth: Option<usize>,
     /// New head.
     pub head: BlockNumber,
-    /// Whether other blocks replaced them.
+    /// Whether another branch replaced the blocks, or the head only moved back.
     pub kind: ReorgKind,
 }
 
-/// Cause for which blocks left the chain.
+/// Reason why blocks left the canonical chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReorgKind {
-    /// Another branch replaced them.
+    /// Another branch replaced the blocks.
     Reorg,
     /// The head moved back to an ancestor.
     Rollback,
@@ -41,14 +41,15 @@ pub(crate) struct Reorgs(Mutex<Remembered>);
 #[derive(Debug, Default)]
 struct Remembered {
     all: u64,
-    /// Newest last.
+    /// The latest reorgs, newest last.
     last: VecDeque<Reorg>,
 }
 
 // === impl Reorg ===
 
 impl Reorg {
-    /// Values of the `depth` label: everyday reorgs, rare ones, and those that an operator should look into.
+    /// Values of the `depth` label, from everyday reorgs (`1`, `2`) to reorgs that an operator should look into
+    /// (`32+`).
     pub(crate) const DEPTHS: [&'static str; 6] = ["1", "2", "3-7", "8-31", "32+", "unknown"];
 
     pub(crate) fn depth_label(&self) -> &'static str {
@@ -80,7 +81,7 @@ impl ReorgKind {
 
 impl Reorgs {
     /// Records the reorg that a head change implies, and returns it; `None` if no block left the chain. `links` says
-    /// whether the new head links to a known block; if not, the depth is unknown.
+    /// whether the new head links to a known block; if it does not, the depth is unknown.
     pub(crate) fn note(&self, change: HeadChange, head: Link, links: bool, at: SystemTime) -> Option<Reorg> {
         let (kind, depth) = match change {
             HeadChange::Reorg(depth) => (ReorgKind::Reorg, depth),

@@ -1,4 +1,4 @@
-//! Refuses calls that the caller may not make, or not yet, before any work is done.
+//! Refuses calls that the policy or the rate limit of the caller forbids, before any other work.
 
 use std::{
     future::{Ready, ready},
@@ -21,7 +21,8 @@ pub(crate) struct Admit<S>(S);
 /// Checks the rate limit and the policy of the caller.
 fn check(request: &Request) -> Result<(), CallError> {
     let caller = request.packet().caller();
-    // Charge every call, even one that is then refused or served from the cache: a batch of a hundred costs a hundred.
+    // Charge every call, even if the policy then refuses it or the cache answers it. A batch of a hundred calls costs a
+    // hundred.
     caller.charge().map_err(|wait| CallError::RateLimited { wait })?;
     caller.policy.check(request.call().method.as_str(), caller.origin.as_ref())
 }

@@ -1,4 +1,4 @@
-//! Answers from the cache, before anything that may wait.
+//! Answers calls from the cache, before any layer that may wait.
 
 use std::{
     future::{Ready, ready},
@@ -33,7 +33,7 @@ pub(crate) struct CachedLayer {
     pub(crate) identity: Identity,
 }
 
-/// Answers hits, and hands misses on with their plan.
+/// Answers cache hits, and passes each miss to the inner service with the plan of its lookup.
 #[derive(Clone, Debug)]
 pub(crate) struct Cached<S> {
     inner: S,
@@ -51,7 +51,7 @@ impl<S> Layer<S> for CachedLayer {
 }
 
 impl CachedLayer {
-    /// Answers a call, or plans its miss.
+    /// Returns the answer to a call or, for a miss, the plan of its lookup; `None` if the call makes no valid query.
     fn look_up(&self, request: &Request) -> Either<Answered, Option<LookupPlan>> {
         let packet = request.packet();
         let query = match &request.call().query {
@@ -74,8 +74,8 @@ impl CachedLayer {
         }
     }
 
-    /// Answers `eth_chainId` and `net_version`, except on development chains, whose node can change its id at any
-    /// time.
+    /// Answers `eth_chainId` and `net_version`, except on development chains, whose nodes can change their chain id at
+    /// any time.
     fn local(&self, call: &ReadCall) -> Option<Answered> {
         let chain = call.is_local().then(|| self.identity.pinned())??;
         if is_development(chain.chain_id) {
@@ -95,7 +95,7 @@ where
     type Error = CallError;
     type Future = Either<Ready<Result<Answered, CallError>>, S::Future>;
 
-    // Always ready: no inner layer applies backpressure, so a hit never waits.
+    // A hit never waits here, because the inner layers are always ready.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         self.inner.poll_ready(cx)
     }

@@ -20,14 +20,14 @@ use crate::{
     verify::ProofWait,
 };
 
-/// Deadline of calls, and the signal that ends all of them. Clones share it.
+/// Deadline of calls, and the signal that ends all calls at shutdown. Clones share both.
 #[derive(Clone, Debug)]
 pub(crate) struct Limit(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     after: ArcSwap<Duration>,
-    /// Has no permits. It is closed when all calls must end.
+    /// Semaphore without permits. Closing it ends all waiting calls.
     end: Semaphore,
 }
 
@@ -35,7 +35,7 @@ struct Inner {
 #[derive(Clone, Debug)]
 pub(crate) struct DeadlineLayer(pub(crate) Limit);
 
-/// Fails a call at its deadline, or when all calls must end.
+/// Fails a call at its deadline, or when the proxy shuts down.
 #[derive(Clone, Debug)]
 pub(crate) struct Deadline<S> {
     inner: S,
@@ -51,7 +51,7 @@ pin_project! {
         proof: ProofWait,
         after: Duration,
         limit: Limit,
-        // Created when the call first has to wait; cache hits never do.
+        // Allocated only if the call has to wait.
         end: Option<BoxFuture<'static, ()>>,
     }
 }

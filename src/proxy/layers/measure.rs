@@ -1,4 +1,4 @@
-//! Counts and times every call, and logs it at debug level, in its own span.
+//! Counts and times every call, logs it at debug level, and gives each call its own tracing span.
 
 use std::{
     future::Future,
@@ -44,10 +44,10 @@ pin_project! {
         inner: F,
         method: MethodLabel,
         begun: Instant,
-        // Whether the call was pending at any poll; hits from memory never are.
+        // Whether any poll was pending. A hit from memory is ready at the first poll.
         waited: bool,
         metrics: Metrics,
-        // Disabled unless a subscriber records it.
+        // Span of the call; disabled unless a tracing subscriber records it.
         span: Span,
     }
 }

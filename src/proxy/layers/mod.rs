@@ -3,8 +3,8 @@
 //! # Floors
 //! ```text
 //! measure   counts and logs every call
-//! admit     refuses a call before it costs anything
-//! cached    answers from the cache
+//! admit     refuses calls that the policy or the rate limit of the caller forbids
+//! cached    answers hits from the cache
 //! deadline  limits the time of a miss
 //! ```
 

@@ -1,9 +1,9 @@
 //! Follows the chain without waiting for calls: refreshes the view, and fetches new blocks and receipts.
 //!
 //! The follower uses the same refreshes and fetches as ordinary calls: it makes answers faster, not different. A
-//! `newHeads` notification only triggers a refresh. The follower does not trust its content, and the notification alone
-//! does not make the view fresher. The follower does nothing with [`Follow::Off`], or while the chain of the upstream
-//! is not confirmed.
+//! `newHeads` notification only triggers a refresh. The follower does not trust the content of the notification, and
+//! the notification alone does not make the view fresh. The follower does nothing with [`Follow::Off`], or while the
+//! chain of the upstream is not confirmed.
 
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
@@ -31,17 +31,17 @@ use crate::{
     verify::Content,
 };
 
-/// Number of newest blocks to fetch after an interruption. It equals the largest gap that the tracker closes: about a
-/// quarter of an hour on Ethereum.
+/// Maximum number of blocks to fetch after an interruption, newest first. The tracker closes gaps of the same size,
+/// about a quarter of an hour on Ethereum.
 const MOST_BEHIND: usize = 64;
 
-/// Number of fetched blocks to remember: those of the current branch and of a few branches that it replaced.
+/// Number of fetched blocks to remember: enough for the current branch and a few branches that it replaced.
 const REMEMBERED: usize = 4 * MOST_BEHIND;
 
-/// Longest pause before a retry after an upstream failure (or the interval, if that is longer).
+/// Longest pause before a retry after an upstream failure, unless the poll interval is longer.
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
-/// First pause before the retry of a lost subscription; later ones are longer.
+/// Pause before the first attempt to restore a lost subscription. The pause doubles with each further attempt.
 const FIRST_RECONNECT: Duration = Duration::from_millis(250);
 
 /// Follows the chain.
@@ -61,18 +61,20 @@ pub struct Follower {
 /// State of the `newHeads` subscription.
 #[derive(Debug)]
 struct HeadNotifications {
-    /// Whether there is a subscription.
+    /// Whether a subscription is active.
     subscribed: watch::Sender<bool>,
-    /// Notifies of a new head. Several notifications before a wait count as one.
+    /// Wakes the refresh loop when a notification arrives. Several notifications during one refresh wake the loop once.
     notified: Notify,
 }
 
 /// Blocks that the follower has fetched, so that it fetches each only once.
 #[derive(Debug, Default)]
 struct Followed {
-    /// Number at which following began; calls fetch older blocks on demand.
+    /// Lowest number of a head so far. The follower fetches no block below this number; calls fetch older blocks on
+    /// demand.
     floor: Option<BlockNumber>,
-    /// Newest last. The link is `None` if the block could not be cached: its parent is then unknown.
+    /// Fetched blocks, in the order of the fetches. The link is `None` if the fetch returned no usable block, so that
+    /// the parent is unknown.
     blocks: VecDeque<(BlockHash, Option<Link>)>,
 }
 
@@ -100,12 +102,13 @@ impl Follower {
         }
     }
 
-    /// Follows the chain until dropped, with notifications from `feed`, which may change. With [`Follow::Off`],
-    /// returns as soon as the chain of the upstream is known.
+    /// Follows the chain until the future is dropped. Notifications come from the current value of `feed`. With
+    /// [`Follow::Off`], returns as soon as the chain of the upstream is known.
     pub async fn run(self, feed: watch::Receiver<Option<HeadFeed>>) {
         self.identity.wait_known().await;
         if let Ok(who) = self.identity.confirm().await {
-            // Even if no calls arrive: entries loaded from tiers earlier may be of another chain.
+            // Adopt the chain before the first call arrives, because entries that were loaded from tiers earlier may be
+            // of another chain.
             self.view.adopt(&who);
         }
         if self.follow != Follow::Off {
@@ -126,8 +129,8 @@ impl Follower {
             match self.refresh(told).await {
                 Ok(()) => {
                     backoff.reset();
-                    // The answer does not show the announced head yet, because another replica announced it: refresh
-                    // once more.
+                    // If the head has not changed, the replica that answered does not have the announced head yet:
+                    // refresh once more after the interval.
                     let unseen = told && self.view.tracker().head() == head;
                     told = self.next(asked, unseen).await;
                 }
@@ -146,7 +149,8 @@ impl Follower {
         let known = view.tracker().head().is_some();
         let mut refreshed =
             if known { self.head.refresh(Tag::Latest, now).await } else { self.head.establish(now).await };
-        // If this call joined a refresh that was sent before the notification, the answer may not show the new head.
+        // If this refresh joined one that was sent before the notification, the answer may not show the new head:
+        // refresh again.
         let before_news = view.tracker().refreshed().is_some_and(|sent| sent.is_before(now));
         if told && before_news && refreshed.is_ok() {
             refreshed = self.head.refresh(Tag::Latest, view.clock().now()).await;
@@ -169,7 +173,7 @@ impl Follower {
         }
     }
 
-    /// Resolves one interval after the last refresh of the view, by any caller.
+    /// Resolves one interval after the last refresh of the view, whether the follower or a call sent that refresh.
     async fn due(&self, asked: Instant) {
         loop {
             let refreshed = self.view.tracker().refreshed();
@@ -190,7 +194,8 @@ impl Follower {
             tokio::select! {
                 () = self.listen_to(feed) => {}
                 changed = feeds.changed() => {
-                    // The new feed may not repeat the old feed's notifications; poll until its subscription is up.
+                    // The new feed may not repeat the old feed's notifications; poll until the new subscription is
+                    // active.
                     self.news.subscribed.send_replace(false);
                     if changed.is_err() {
                         // The sender is gone: the feed cannot change any more.
@@ -231,12 +236,13 @@ impl Follower {
         let mut subscription = feed.subscribe().await?;
         debug!(feed = %feed.url(), "newHeads subscription established");
         self.news.subscribed.send_replace(true);
-        // Heads before the subscription were not announced.
+        // Cause one refresh now, because the subscription does not announce heads from before it began.
         self.news.notified.notify_one();
         loop {
             subscription.event().await?;
             self.news.notified.notify_one();
-            // Not earlier: otherwise a server that accepts and disconnects would cause a retry at once, forever.
+            // Reset the backoff only after an event. Otherwise a server that accepts each subscription and then
+            // disconnects would get retries at the shortest pause forever.
             backoff.reset();
             if std::mem::take(warned) {
                 info!(feed = %feed.url(), "newHeads subscription restored");
@@ -281,7 +287,8 @@ impl Follower {
                 Some(link) => link,
                 None => {
                     if self.view.tracker().head() != Some(head) {
-                        // Fetch the newer head first; its branch leads back to the blocks skipped here.
+                        // The head has changed. The next round begins at the new head, and its parent links lead to the
+                        // blocks skipped here.
                         return Ok(());
                     }
                     let link = self.fetch(hash).await?.or((hash == head.hash).then_some(head));
@@ -297,8 +304,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Fetches a block and, if configured, its receipts. `None` if the block could not be cached; the follower does
-    /// not retry it.
+    /// Fetches a block and, if configured, its receipts. Returns `None` if the fetch returns no usable block; the
+    /// follower does not retry that block.
     async fn fetch(&self, hash: BlockHash) -> Result<Option<Link>, CallError> {
         let cache = &self.state.cache;
         let block = match cache.block(hash) {
@@ -309,7 +316,7 @@ impl Follower {
             },
         };
         let wants_receipts = self.follow == Follow::Full && self.state.node.has_block_receipts();
-        // Fetch them after the block, which proves them.
+        // Fetch the receipts after the block, because the block proves them.
         if wants_receipts && cache.receipts(hash).is_none() {
             self.fetch_one(Query::new(Part::Receipts, hash)).await?;
         }
@@ -326,7 +333,8 @@ impl Follower {
             self.metrics.followed();
         }
         match value {
-            // The view names the block, so it exists: the answer is of a replica that does not have it yet.
+            // The view names the block, so the block exists, and the answer comes from a replica that does not have it
+            // yet.
             Fetched::Other(answer) if answer.is_null() => Err(CallError::Upstream(UpstreamError::Empty)),
             value => Ok(value),
         }
@@ -344,7 +352,7 @@ impl HeadNotifications {
 // === impl Followed ===
 
 impl Followed {
-    /// Returns the number below which the follower fetches nothing.
+    /// Records the number of a head. Returns the number below which the follower fetches nothing.
     fn begin(&mut self, head: BlockNumber) -> BlockNumber {
         *self.floor.insert(self.floor.map_or(head, |floor| floor.min(head)))
     }

@@ -1,6 +1,6 @@
 //! Shows the cached entries of a block or a transaction and whether they are canonical, and removes them.
 //!
-//! For operators: it scans all entries, which can take milliseconds, and makes no upstream calls.
+//! Inspection is a tool for operators: it scans all entries, which can take milliseconds, and makes no upstream calls.
 
 use std::{collections::BTreeSet, str::FromStr, sync::Arc};
 
@@ -22,13 +22,13 @@ pub enum Subject {
     Number(BlockNumber),
 }
 
-/// Invalid name of a block or a transaction. The message shows valid ones.
+/// Invalid name of a block or a transaction. The message shows the valid forms.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubjectError {
     /// Empty text.
     #[error("name a block or a transaction by its hash, or a block by its number")]
     Empty,
-    /// `0x` with more digits than a number has, and not as many as a hash has.
+    /// `0x` with too many digits for a number, but not the 64 digits of a hash.
     #[error("a hash has 64 hex digits after 0x, and a number at most 16; this has {0}")]
     Length(usize),
     /// Number that does not fit into 64 bits.
@@ -44,19 +44,19 @@ pub enum SubjectError {
 /// Whether a block is canonical.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Final.
+    /// The block is final.
     Final,
-    /// On the tracked branch.
+    /// The block is on the tracked branch.
     Tracked,
-    /// Named by an upstream answer a moment ago.
+    /// A recent upstream answer for this block number named the block.
     Asked,
-    /// Orphaned, or never canonical.
+    /// The block left the canonical chain, or was never part of it.
     Orphaned,
-    /// No recent answer: a call by number would ask the upstream.
+    /// No recent answer says which block is canonical, so a call by number would ask the upstream.
     Unknown,
 }
 
-/// A block, as far as it is known.
+/// A known block and its cached entries.
 #[derive(Clone, Debug)]
 pub struct InspectedBlock {
     /// Hash.
@@ -69,12 +69,12 @@ pub struct InspectedBlock {
     pub held: Vec<Held>,
 }
 
-/// A transaction in one of the blocks that may include it.
+/// A transaction in one block. Blocks of different branches can include the same transaction.
 #[derive(Clone, Debug)]
 pub struct InspectedTransaction {
     /// Hash.
     pub hash: TxHash,
-    /// The block.
+    /// The block that includes the transaction.
     pub home: Home,
     /// Index in the block.
     pub index: TxPosition,
@@ -95,7 +95,7 @@ pub struct Inspector {
 /// Result of an inspection.
 #[derive(Clone, Debug)]
 pub struct Inspected {
-    /// Blocks; for a number, the canonical one first.
+    /// Inspected blocks. For a number, the canonical block comes first.
     pub blocks: Vec<InspectedBlock>,
     /// One entry for each block that includes the transaction.
     pub transactions: Vec<InspectedTransaction>,
@@ -179,8 +179,9 @@ impl Inspector {
         Inspected { blocks, transactions, head: self.view.tracker().head().map(|head| head.number) }
     }
 
-    /// Removes from tiers the same entries as [`purge`](Self::purge), which the caller runs next: otherwise tiers
-    /// would restore them. Returns the tiers that may still have an entry.
+    /// Removes from tiers the entries that [`purge`](Self::purge) removes from memory. Callers call this function
+    /// first, because a tier could otherwise restore the purged entries. Returns the tiers that may still have one of
+    /// the entries.
     pub async fn purge_tiers(&self, hash: B256) -> BTreeSet<TierKind> {
         let mut blocks = BTreeSet::from([BlockHash(hash)]);
         blocks.extend(self.state.cache.held_of(TxHash(hash)).into_iter().map(|(_, held)| held.home.block));
@@ -193,15 +194,16 @@ impl Inspector {
         left_in
     }
 
-    /// Removes the cached entries of a block, or of a transaction and all entries that contain it; returns the
-    /// removed entries. The canonical view does not change: the next call fetches the content again.
+    /// Removes from memory all entries of the block with this hash, or all entries that contain the transaction with
+    /// this hash or its receipt, and returns the removed entries. The canonical view does not change, and the next call
+    /// fetches the content again.
     pub fn purge(&self, hash: B256) -> Vec<Held> {
         let mut held = self.state.cache.held_in(|home| home.block == BlockHash(hash));
         held.extend(self.state.cache.held_of(TxHash(hash)).into_iter().map(|(_, held)| held));
         self.state.cache.forget(&held);
         let blocks = held.iter().map(|held| held.home.block).chain([BlockHash(hash)]);
         for block in blocks {
-            // Also allow a retry of fetches whose answers could not be stored.
+            // Clear the negative cache too, so that the next call retries fetches whose answers could not be stored.
             let parts = [Part::Block, Part::BlockWithHashes, Part::Receipts];
             self.state.uncacheable.forget(&parts.map(|part| Query::new(part, block)));
         }
@@ -258,7 +260,7 @@ impl Inspector {
                 }
             }
         }
-        // First the block that answers calls.
+        // Put the block that answers calls first.
         places.sort_by_key(|place| (place.standing as u8, place.home.number));
         places
     }

@@ -1,11 +1,11 @@
-//! Operations apart from calls: the follower, and the handles of the admin interface.
+//! Operations that are not client calls: the follower, and the handles for the admin interface.
 //!
 //! # Floors
 //! ```text
 //! gauges    gauges of the chain
 //! status    the state of the chain and of verification
 //! inspect   shows and removes cached entries
-//! warm      fetches blocks on request of an operator
+//! warm      fetches blocks into the cache when an operator requests them
 //! follower  follows the chain
 //! ```
 

@@ -31,7 +31,7 @@ pub struct ChainStatus {
     pub lags: bool,
     /// The finalized block.
     pub finalized: Option<(BlockNumber, BlockHash)>,
-    /// Number of blocks with known parent links.
+    /// Number of blocks on the tracked branch whose parent links are known.
     pub window: usize,
     /// Number of block numbers whose hash is final.
     pub final_numbers: usize,
@@ -52,7 +52,7 @@ impl Status {
     }
 
     /// Returns the names of the parts that the cache no longer cuts out of larger entries, because the node's own
-    /// answers differ.
+    /// answers for these parts differ from the slices.
     pub fn given_up(&self) -> impl Iterator<Item = &'static str> {
         self.state.derivations.given_up()
     }
@@ -62,7 +62,7 @@ impl Status {
         self.head.reorgs().last()
     }
 
-    /// Returns the number of reorgs.
+    /// Returns the number of reorgs since the start.
     pub fn reorg_count(&self) -> u64 {
         self.head.reorgs().count()
     }

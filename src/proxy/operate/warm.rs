@@ -1,7 +1,7 @@
 //! Fetches blocks into the cache on request of an operator.
 //!
-//! It does nothing that an ordinary call could not do, and uses the same fetches: verified, cached, joined with
-//! others, and within the rate limits of the endpoints.
+//! A warm request uses the same fetches as a client call: the proxy verifies and caches the answer, equal fetches share
+//! one upstream call, and the rate limits of the endpoints apply.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ use crate::{
     verify::{Content, Demand, Kind, Level, Verifier},
 };
 
-/// Number of concurrent warm requests; the rest of the upstream's capacity is for clients.
+/// Maximum number of concurrent warm requests. The limit leaves capacity of the upstream for clients.
 const AT_A_TIME: usize = 16;
 
 /// Longest wait for writes to tiers.
@@ -74,13 +74,13 @@ pub struct Warmed {
 /// Result for a block or its receipts.
 #[derive(Clone, Debug)]
 pub enum Piece {
-    /// It was in memory or in a cache tier.
+    /// The content was already in memory or in a cache tier.
     Present(Held),
-    /// Fetched and cached.
+    /// The warmer fetched the content, and it is cached now.
     Fetched(Held),
-    /// Not cached, for this reason; an immediate retry would not help.
+    /// The content is not cached, for this reason. An immediate retry would not help.
     Unkept(String),
-    /// There is no such block yet; this is the number of the head.
+    /// The block number is above the head, which has this number.
     Above(BlockNumber),
 }
 
@@ -95,7 +95,7 @@ pub enum WarmError {
     Call(#[from] CallError),
 }
 
-/// The block to fetch for a number.
+/// Lookup of a block number in the view, with the query that fetches the block.
 enum Target {
     Known(BlockHash, Query),
     Ask(Query),
@@ -147,7 +147,7 @@ impl Warmer {
     pub async fn warm(&self, wanted: Warm, receipts: bool) -> Result<Warmed, WarmError> {
         let _place = self.places.try_acquire().map_err(|_| WarmError::Crowded)?;
         self.view.adopt(&self.identity.confirm().await.map_err(CallError::from)?);
-        // An unconfirmed tier would drop the block.
+        // Confirm the tiers first, because an unconfirmed tier drops writes.
         self.loader.sync().confirm().await;
         let number = match wanted {
             Warm::Number(number) => number,
@@ -162,7 +162,8 @@ impl Warmer {
             (true, _, Piece::Above(head)) => Some(Piece::Above(*head)),
             (true, ..) => Some(Piece::Unkept("the block is not cached".to_owned())),
         };
-        // Waits for the writes: a bulk request must not outrun the tiers, which would drop entries.
+        // Wait until the tiers have written the entries. Otherwise a series of warm requests could fill the write
+        // queue, and the tiers would drop entries.
         let _ = timeout(WRITE_PATIENCE, self.loader.sync().tiers().settle()).await;
         Ok(Warmed { number, hash, block, receipts })
     }
@@ -185,7 +186,7 @@ impl Warmer {
             Target::Ask(fetch) => (None, fetch),
         };
         if let Some((hash, held)) = known.and_then(|hash| Some((hash, self.state.cache.held_block(hash)?))) {
-            // The tier may have dropped it at the time of the fetch.
+            // Write the block to the tiers again, because a tier may have dropped the first write.
             if let Some(block) = self.state.cache.block(hash) {
                 self.loader.sync().write_back().write_block(&block, None);
             }
@@ -238,11 +239,13 @@ impl Warmer {
         })
     }
 
-    /// Returns the query for the block at a number. A cached block is not worth a refresh of the view.
+    /// Returns the query for the block at `number`. Refreshes a stale view only if `number` is above the head, because
+    /// a block at a lower number may be cached already.
     async fn target(&self, number: BlockNumber) -> Result<Target, UpstreamError> {
         let view = &self.view;
         let arrival = view.clock().now();
-        // Content not known to be final on arrival would need a second fetch before it is stored.
+        // Learn the finalized block first: if the proxy does not know that a block is final when it requests it, an
+        // unproved answer needs a second fetch.
         self.head.establish_finality(arrival).await?;
         let look = || view.tracker().lookup(number, arrival);
         let mut found = look();
