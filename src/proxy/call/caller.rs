@@ -16,7 +16,7 @@ pub struct Caller {
     pub policy: Arc<Policy>,
     /// Rate limit; `None` for no limit.
     pub bucket: Option<Bucket>,
-    /// Identity of the client for per-client limits; `None` exempts it from them.
+    /// Identity of the client for per-client limits; `None` exempts the client from these limits.
     pub client: Option<Client>,
     /// Whether the client accepts gzip.
     pub gzip: bool,

@@ -1,8 +1,8 @@
 //! Limits the concurrent upstream fetches of one client.
 //!
-//! The upstream has a limit on concurrent calls and serves them in order of arrival. A client with huge batches of
-//! misses would occupy all of them. So each client has a limit of its own; calls above it wait only for that client's
-//! other calls. Cache hits need no permit.
+//! The upstream has a limit on concurrent calls and serves calls in order of arrival. Without a limit per client, a
+//! client with huge batches of misses would use the whole upstream limit. A call above the client's limit waits only
+//! for other calls of the same client. Cache hits need no permit.
 //!
 //! A fetch outlives the caller that started it, and holds that caller's permit until it ends. Otherwise a client that
 //! disconnects and reconnects could have any number of fetches under way.
@@ -17,10 +17,11 @@ use crate::{
     context::CallContext,
 };
 
-/// Number of clients kept. An evicted client starts with all its permits, which does no harm.
+/// Maximum number of clients in the map. A client that was evicted starts again with all its permits, which does no
+/// harm.
 const MOST_CLIENTS: u64 = 1 << 14;
 
-/// Longer than any call waits.
+/// Time after which an idle client leaves the map. It is longer than the default call timeout.
 const IDLE: Duration = Duration::from_secs(120);
 
 /// A client's permit for a fetch.
@@ -38,7 +39,8 @@ pub(crate) struct ClientConcurrency {
 impl ClientConcurrency {
     pub(crate) fn new(limit: ClientLimit) -> Self {
         let clients = Cache::builder()
-            // LRU, not by frequency: a frequency-based policy would reject new clients while the old ones are busy.
+            // Evict the least recently used client. A frequency-based policy would reject new clients while the old
+            // clients are busy.
             .eviction_policy(EvictionPolicy::lru())
             .max_capacity(MOST_CLIENTS)
             .time_to_idle(IDLE)
@@ -68,7 +70,7 @@ impl ClientConcurrency {
         }
     }
 
-    /// Waits for a permit of this client. Calls without a client, such as the proxy's own, need none.
+    /// Waits for a permit of this client. Calls without a client, such as the proxy's own calls, need no permit.
     pub(crate) async fn take(&self, client: Option<Client>) -> Option<Permit> {
         let client = client?;
         let concurrency = self.clients.get_with(client, || {

@@ -11,9 +11,9 @@
 //! policy         methods that a client may call
 //! rate           rate limit of a client
 //! outcome        an answer and its source
-//! slice          slices answers out of content
-//! single_flight  one fetch for equal misses
-//! client_limit   concurrent fetches of one client
+//! slice          cuts answers out of verified content
+//! single_flight  shares one fetch among equal misses
+//! client_limit   limits the concurrent fetches of one client
 //! ```
 
 pub(super) mod caller;

@@ -36,7 +36,7 @@ pub enum Outcome {
     Miss,
     /// Joined a fetch that another call had started.
     Joined,
-    /// Not cacheable: forwarded as it is.
+    /// The call is not cacheable; the proxy forwarded it unchanged.
     Bypass,
 }
 
@@ -45,7 +45,7 @@ pub enum Outcome {
 pub enum Source {
     /// A cached entry with this part of a block.
     Cached(Part),
-    /// The canonical view: a block number, or `null`.
+    /// The canonical view, which answers with a block number or `null`.
     View,
     /// Chain identity of the upstream.
     Identity,
@@ -76,7 +76,7 @@ impl Outcome {
         }
     }
 
-    /// Outcome names for clients. They do not tell slices and tiers from other hits.
+    /// Outcome names for clients, for which slices and entries from tiers are hits like any other.
     pub const NAMES: [&str; 5] = ["hit", "stored", "miss", "joined", "bypass"];
 
     /// Returns the index of this outcome in [`NAMES`](Self::NAMES).
@@ -114,7 +114,7 @@ impl Source {
             Self::Cached(Part::Receipts) => "holdfast; hit; detail=receipts",
             Self::Cached(Part::Transaction) => "holdfast; hit; detail=transaction",
             Self::Cached(Part::Receipt) => "holdfast; hit; detail=receipt",
-            // No cached entry has one of these parts.
+            // No cached entry consists of one of these parts.
             Self::View | Self::Cached(Part::TransactionCount | Part::UncleCount | Part::Number) => {
                 "holdfast; hit; detail=view"
             }

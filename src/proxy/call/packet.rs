@@ -14,15 +14,15 @@ use crate::{
     proxy::call::{caller::Caller, read_call::ReadCall},
 };
 
-/// Context of the calls of a packet. They have the same client and arrival time, their tags stand for the same
-/// blocks, and all of them together determine how much to prefetch.
+/// Context that the calls of a packet share. The calls have the same client and arrival time, and a tag stands for the
+/// same block in all of them. The number of calls for one block decides whether to prefetch that block.
 ///
-/// A write splits a batch: the calls after it get a new context.
+/// A write splits a batch: the calls after the write get a new context.
 #[derive(Debug)]
 pub struct PacketContext {
     caller: Caller,
     arrival: OnceLock<Stamp>,
-    /// Boxed, because most calls use no tag.
+    /// Boxed to keep the context small, because most calls use no tag.
     pins: OnceLock<Box<Mutex<Pins>>>,
     calls: Calls,
     wanted: OnceLock<HashMap<(Part, BlockHash), u32>>,
@@ -30,18 +30,18 @@ pub struct PacketContext {
 
 #[derive(Debug)]
 enum Calls {
-    /// The common case, without an allocation.
+    /// A single call is the common case, and needs no allocation.
     One(ReadCall),
     Many(Vec<ReadCall>),
 }
 
-/// Blocks that the tags stand for in this packet, set by the first call that resolves each tag.
+/// Block that each tag stands for in this packet. The first call that resolves a tag pins the tag to a block.
 #[derive(Debug, Default)]
 struct Pins {
     latest: Pin,
     safe: Pin,
     finalized: Pin,
-    /// The tags were on different branches and have been refreshed once.
+    /// Whether the packet has already refreshed its tags because their blocks were on different branches.
     realigned: bool,
 }
 
@@ -49,9 +49,9 @@ struct Pins {
 #[derive(Debug, Default)]
 struct Pin {
     link: Option<Link>,
-    /// A call has used this block, so the tag keeps it.
+    /// Whether a call was answered from this block, so that the tag must keep it.
     answered: bool,
-    /// The previous block left the chain before any call had used it.
+    /// Whether the tag had another block before, which left the chain before any call was answered from it.
     again: bool,
 }
 
@@ -123,8 +123,8 @@ impl PacketContext {
         pins.of(tag).map_or(link, |pin| *pin.link.get_or_insert(link))
     }
 
-    /// Records that a call was answered from `link` as the meaning of `tag`. Returns whether `tag` is still pinned to
-    /// it.
+    /// Records that a call was answered with `link` as the block of `tag`. Returns whether `tag` is still pinned to
+    /// that block.
     pub(crate) fn commit(&self, tag: Tag, link: Link) -> bool {
         let Some(pins) = self.pins.get() else { return false };
         let mut pins = pins.lock();
@@ -140,14 +140,14 @@ impl PacketContext {
         pins.lock().of(tag).is_some_and(|pin| pin.answered)
     }
 
-    /// Unpins `tag` from a block that left the chain. Returns whether the tag may be resolved again: once, and only
-    /// if no call was answered from that block.
+    /// Unpins `tag` from `link`, which left the chain, and returns whether the caller may resolve the tag again. It may
+    /// do so only once, and only if no call was answered from `link`.
     pub(crate) fn unpin(&self, tag: Tag, link: Link) -> bool {
         let Some(pins) = self.pins.get() else { return false };
         let mut pins = pins.lock();
         let Some(pin) = pins.of(tag) else { return false };
         if pin.link != Some(link) {
-            // Another call unpinned it first.
+            // Another call unpinned the tag first.
             return true;
         }
         let may_change = !pin.answered && !pin.again;
@@ -157,14 +157,15 @@ impl PacketContext {
         may_change
     }
 
-    /// Unpins tags that are on different branches. Returns the tags to refresh: those from which no call was
-    /// answered. `None` if the packet was realigned before.
+    /// Unpins the tags of the packet, because the block of `tag` is on another branch than the blocks of the other
+    /// tags. A tag from whose block a call was answered stays pinned. Returns the unpinned tags, for the caller to
+    /// refresh; `None` if the packet was realigned before.
     pub(crate) fn realign(&self, tag: Tag) -> Option<Vec<Tag>> {
         let mut pins = self.pins.get_or_init(Box::default).lock();
         if std::mem::replace(&mut pins.realigned, true) {
             return None;
         }
-        // The head last: its refresh then shows whether the other blocks are its ancestors.
+        // `latest` comes last, so that its refresh shows whether the other blocks are ancestors of the head.
         let mut tags = vec![Tag::Safe, Tag::Finalized, Tag::Latest];
         tags.retain(|other| {
             let is_meant = *other == tag || *other == Tag::Latest;
@@ -174,7 +175,7 @@ impl PacketContext {
         Some(tags)
     }
 
-    /// Returns whether another call of the packet also uses a tag, so that the block of `tag` must be on the same
+    /// Returns whether another call of the packet also uses a tag, so that the blocks of both tags must be on the same
     /// branch.
     pub(crate) fn has_several_tags(&self, tag: Tag) -> bool {
         let is_pinned = |tag: &Tag| matches!(tag, Tag::Latest | Tag::Safe | Tag::Finalized);
@@ -182,8 +183,8 @@ impl PacketContext {
         is_pinned(&tag) && tags.filter(is_pinned).nth(1).is_some()
     }
 
-    /// Returns the number of distinct answers that this packet asks for within `block`; `locate` maps a transaction
-    /// to its block.
+    /// Returns how many distinct transactions or receipts (`part` says which) of `block` this packet asks for. `locate`
+    /// maps a transaction to its block.
     pub(crate) fn answers_in_block(
         &self,
         part: Part,

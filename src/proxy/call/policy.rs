@@ -13,8 +13,8 @@ use crate::{
     },
 };
 
-/// Methods that any web page may call. All other methods need a trusted origin, even if the operator allows them: a
-/// node with unlocked accounts signs for every caller, and nodes keep adding methods that sign
+/// Methods that any web page may call. All other methods need a trusted origin, even if the operator allows them,
+/// because a node with unlocked accounts signs for every caller, and nodes keep adding methods that sign
 /// (`eth_sendTransactionSync`, `eth_sendUnsignedTransaction`), so a list of dangerous methods is never complete.
 const OPEN_TO_PAGES: [&str; 20] = [
     "eth_blockNumber",
@@ -36,7 +36,7 @@ const OPEN_TO_PAGES: [&str; 20] = [
     "debug_getRaw*",
     "net_*",
     "web3_*",
-    // Signed by the client: the node only broadcasts it.
+    // The client has signed the transaction of these methods; the node only broadcasts it.
     "eth_sendRawTransaction*",
 ];
 
@@ -44,7 +44,7 @@ const OPEN_TO_PAGES: [&str; 20] = [
 const SHOWN_METHOD: usize = 64;
 
 /// Methods that a client may call. The policy comes with each [caller](crate::proxy::Caller), so that each client can
-/// have its own, and a reload can replace all of them.
+/// have its own policy, and a reload can replace all policies.
 #[derive(Clone, Debug)]
 pub struct Policy {
     all: Arc<ForAll>,
@@ -79,8 +79,8 @@ impl Policy {
         Self { all: Arc::new(all), allow: None, deny: Vec::new() }
     }
 
-    /// Returns this policy without the methods that `allow` (if given) lacks or `deny` lists. It never allows more
-    /// methods.
+    /// Returns this policy without the methods that `allow` (if given) lacks or `deny` lists. The result never allows a
+    /// method that this policy refuses.
     #[must_use]
     pub fn narrowed(&self, allow: Option<&[String]>, deny: &[String]) -> Self {
         Self { all: self.all.clone(), allow: allow.map(globs), deny: globs(deny) }

@@ -21,7 +21,8 @@ impl QueryCall {
         Self { query: self.query.pinned(hash), request: self.request.clone() }
     }
 
-    /// Returns the upstream call, with the client's own parameters where the node has to judge them.
+    /// Returns the upstream call. For a method outside [`Query::METHODS`] with an unchanged query, this is the client's
+    /// own call, so that the node judges its parameters.
     pub(crate) fn call(&self) -> Call {
         let ReadCall { method, params, query, .. } = self.request.call();
         let is_pinned = *query != Some(Ok(self.query));

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::token_bucket::TokenBucket;
 
-/// Maximum number of calls per unit of time; a higher rate is no limit in practice.
+/// Largest number of calls per unit of time that a rate may have. A higher rate would not limit any client in practice.
 const MOST: u32 = 1_000_000;
 
 /// Number of calls per unit of time: `100/s`, `600/m`, `5000/h`.
@@ -108,7 +108,7 @@ impl<'de> Deserialize<'de> for Rate {
     }
 }
 
-/// Produces an error that shows the expected form, because a plain number is a common first try.
+/// Deserializes a [`Rate`]. Its errors show the expected form, because a plain number is a common first try.
 struct RateVisitor;
 
 impl de::Visitor<'_> for RateVisitor {
@@ -131,7 +131,7 @@ impl Allowance {
         Self { rate, burst: burst.unwrap_or(rate.calls) }
     }
 
-    /// Returns the time after which one call is allowed again.
+    /// Returns the time in which the bucket regains one call.
     fn interval(self) -> Duration {
         self.rate.per.time() / self.rate.calls.get()
     }
@@ -156,7 +156,7 @@ impl Bucket {
         self.allowance
     }
 
-    /// Takes one call out of the bucket.
+    /// Takes a token for one call out of the bucket.
     ///
     /// # Errors
     /// Returns the time until the next call is allowed.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{caller::Caller, packet::PacketContext, read_call::ReadCall};
 
-/// A call, as an index into its packet: passing it through the layers does not copy it.
+/// A call, represented by its packet and its index there, so that layers pass it on without a copy.
 #[derive(Clone, Debug)]
 pub struct Request {
     packet: Arc<PacketContext>,

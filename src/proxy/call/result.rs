@@ -21,7 +21,8 @@ pub(crate) enum CallResult {
     Error(Code),
 }
 
-/// Source of the answer, for latency: answers from memory and from the upstream differ by orders of magnitude.
+/// Source of an answer. Each source has its own latency histogram, because the latencies of memory and upstream differ
+/// by orders of magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServedFrom {
     Memory,

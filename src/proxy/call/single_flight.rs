@@ -1,4 +1,4 @@
-//! Joins callers that ask for the same data onto one upstream fetch.
+//! Lets callers that ask for the same data share one upstream fetch.
 
 use std::{
     future::Future,
@@ -13,11 +13,11 @@ use tracing::{Instrument, Span};
 
 use crate::{chain::Stamp, context::CallContext, upstream::Audience, verify::ProofWait};
 
-/// Keeps at most one joinable fetch (*flight*) per key.
+/// Runs at most one joinable fetch per key. A *flight* is a fetch that is running.
 ///
-/// A fetch runs on its own task, so a caller that disconnects does not cancel it for the others. Once all callers have
-/// disconnected, the fetch has no [audience](Audience) any more: upstream calls in flight may finish, but it sends no
-/// further ones. If the task dies, every waiter gets [`Abandoned`]; none hangs.
+/// A fetch runs on its own task, so a caller that disconnects does not cancel it for the others. The
+/// [audience](Audience) of a fetch are the clients that wait for it. Once all of them have disconnected, upstream calls
+/// that were sent may finish, but the fetch sends no further calls. If the task dies, every waiter gets [`Abandoned`].
 #[derive(Clone, Debug)]
 pub(crate) struct Coalesce<K, V> {
     flights: Flights<K, V>,
@@ -33,24 +33,25 @@ struct Flight<V> {
     /// Whether the fetch waits for a proof thread.
     proof: ProofWait,
     waiters: Mutex<Waiters>,
-    /// Result of the fetch; unset if its task died.
+    /// Result of the fetch; unset while the task runs, and if the task died.
     value: OnceLock<V>,
-    /// Has no permits. It is closed when the task ends, which wakes all waiters.
+    /// Semaphore without permits. It closes when the task ends, which wakes all waiters.
     ended: Semaphore,
 }
 
 /// The waiters of a flight.
 #[derive(Debug, Default)]
 struct Waiters {
-    /// Number of callers; a client that disconnects drops its caller.
+    /// Number of waiting callers. When a client disconnects, its caller stops waiting.
     callers: usize,
-    /// Audiences of the flights that wait for this one. A flight counts as a waiter only while it has waiters itself.
+    /// Audiences of other flights that wait for this flight. Such a flight is a waiter only while a client waits for
+    /// it.
     flights: Vec<Audience>,
-    /// Number of waiters that ever joined.
+    /// Number of waiters that have joined so far, including waiters that left.
     joined: u64,
 }
 
-/// Registers a waiter of a flight until dropped.
+/// Registration of a waiter of a flight. Dropping it removes the waiter.
 struct Waiter<V> {
     flight: Arc<Flight<V>>,
     own: Option<Audience>,
@@ -106,12 +107,13 @@ where
         let (waiter, joined) = {
             let mut flights = self.flights.lock();
             match flights.get(&key) {
-                // Join under the lock: `is_awaited` removes a flight under it only if no waiter has joined meanwhile.
+                // Join while the map is locked: `is_awaited` takes the same lock, and removes a flight only if no
+                // waiter has joined meanwhile.
                 Some(flight) if may_join(flight.sent) => (Waiter::join(flight), true),
                 _ => {
                     // The task runs in the context of the caller that starts the flight, even if that caller
-                    // disconnects. It holds the caller's permit, but passes on neither the permit nor the connection to
-                    // fetches that it starts.
+                    // disconnects. The task holds the caller's permit, but passes neither the permit nor the connection
+                    // observer on to fetches that it starts.
                     let CallContext { client, permit, trace, .. } = CallContext::current();
                     let (context, span) =
                         (CallContext { client, trace, ..CallContext::default() }, Span::current());
@@ -129,7 +131,7 @@ where
                         let (flights, flight) = (self.flights.clone(), flight.clone());
                         Audience::new(move || is_awaited(&flights, key, &flight))
                     };
-                    // Box it once: the future is large, and spawning would move it.
+                    // Box the future, because it is large and `spawn` would move it.
                     let fetch = Box::pin(audience.attend(flight.proof.watch(fetch())));
                     tokio::spawn(async move {
                         let value = context.scope(fetch).instrument(span).await;
@@ -145,7 +147,7 @@ where
             Span::current().follows_from(&flight.span);
         }
         let _following = ProofWait::current().map(|own| own.follow(&flight.proof));
-        // Never acquires a permit: returns when the semaphore is closed.
+        // `acquire` never gets a permit; it returns when the semaphore closes at the end of the task.
         let _ = flight.ended.acquire().await;
         let value = flight.value.get().cloned().ok_or(Abandoned)?;
         Ok(Shared { value, joined, sent: flight.sent })
@@ -162,7 +164,8 @@ where
     }
 }
 
-/// Returns whether a flight has a waiter. If not, removes it from the map, so that later callers start a new flight.
+/// Returns whether a flight has a waiter. If it has none, removes the flight from the map, so that later callers start
+/// a new flight.
 fn is_awaited<K: Hash + Eq, V>(flights: &Flights<K, V>, key: K, flight: &Arc<Flight<V>>) -> bool {
     let (others, joined) = {
         let waiters = flight.waiters.lock();
@@ -171,7 +174,7 @@ fn is_awaited<K: Hash + Eq, V>(flights: &Flights<K, V>, key: K, flight: &Arc<Fli
         }
         (waiters.flights.clone(), waiters.joined)
     };
-    // Without holding a lock: the check of another flight may lock the same map.
+    // Hold no lock here, because the check of another flight's audience may lock the same map.
     if others.iter().any(Audience::is_there) {
         return true;
     }
@@ -218,7 +221,7 @@ impl<V> Drop for Waiter<V> {
 
 impl<K: Hash + Eq, V> Ending<K, V> {
     fn land(self, value: V) {
-        // A task ends once.
+        // Setting the value cannot fail, because each task sets it only once.
         let _ = self.flight.value.set(value);
     }
 }
@@ -226,12 +229,13 @@ impl<K: Hash + Eq, V> Ending<K, V> {
 impl<K: Hash + Eq, V> Drop for Ending<K, V> {
     fn drop(&mut self) {
         let mut flights = self.flights.lock();
-        // A later flight may have taken the key.
+        // Leave a later flight alone that has replaced this flight in the map.
         if flights.get(&self.key).is_some_and(|flight| Arc::ptr_eq(flight, &self.flight)) {
             flights.remove(&self.key);
         }
         drop(flights);
-        // Only after the flight is out of the map: later callers start a new one.
+        // Wake the waiters only after the flight has left the map, so that no later caller joins a flight that has
+        // ended.
         self.flight.ended.close();
     }
 }
@@ -291,7 +295,7 @@ mod tests {
 
     type Question = oneshot::Sender<bool>;
 
-    /// A fetch that reports, for each question, whether it has an audience.
+    /// A fetch that reports, for each question, whether a client waits for it.
     async fn answers(mut questions: mpsc::Receiver<Question>) -> u8 {
         while let Some(question) = questions.recv().await {
             question.send(Audience::is_there_now()).unwrap();
@@ -305,7 +309,7 @@ mod tests {
         answer.await.unwrap()
     }
 
-    /// Waits for the flight of `key`; `fetch` starts it if there is none.
+    /// Waits for the flight of `key`. If there is none, starts a flight with `fetch`.
     fn wait(
         flights: &Coalesce<u8, u8>,
         key: u8,
@@ -337,7 +341,7 @@ mod tests {
         assert!(!ask(&asks).await);
         assert_eq!(flights.in_flight(), 0, "the next caller starts a new flight");
         assert_eq!(wait(&flights, 1, async { 8 }).await.unwrap(), 8);
-        assert!(!ask(&asks).await, "the new flight is no audience of the old one");
+        assert!(!ask(&asks).await, "the caller of the new flight does not wait for the old one");
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! Slices answers out of content.
+//! Cuts the answer to a query out of verified content.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -17,7 +17,7 @@ pub(crate) fn slice(query: Query, content: &Content) -> Option<Bytes> {
         (Content::Block(block), Part::BlockWithHashes) => Some(hashes_only(block)),
         (Content::Block(block), Part::Transaction) => transaction(block, query.index?),
         (Content::Block(block), Part::TransactionCount) if block.is_proved() => Some(quantity(block.len())),
-        // The number of uncles is proved only if there are none.
+        // A proved block proves its number of uncles only if that number is zero.
         (Content::Block(block), Part::UncleCount) if block.is_proved() && block.header().uncles == 0 => {
             Some(quantity(0))
         }
@@ -29,7 +29,8 @@ pub(crate) fn slice(query: Query, content: &Content) -> Option<Bytes> {
     }
 }
 
-/// Returns the transaction at an index. Only a proved block shows that there is none (`null`).
+/// Returns the transaction at `index`. If there is none, returns `null` only for a proved block, because an unproved
+/// block may lack transactions.
 fn transaction(block: &Verified<Block>, index: TxPosition) -> Option<Bytes> {
     block.transaction(index).or_else(|| block.is_proved().then_some(NULL))
 }

@@ -15,7 +15,7 @@ use crate::{
 pub(super) struct StoredChain {
     tiers: Tiers,
     view: Arc<SharedView>,
-    /// Chain of the last run, if entries of it were loaded before any upstream had shown its chain.
+    /// Chain of the last run, if the proxy loaded entries of that chain before any upstream had shown its chain.
     assumed: Arc<Mutex<Option<ChainKey>>>,
 }
 
@@ -30,8 +30,8 @@ impl StoredChain {
         &self.view
     }
 
-    /// Returns the key under which tiers store final entries. `None` if there are no tiers, the chain is unknown or
-    /// has no finality, or the operator configured a finality depth: then no entry leaves memory.
+    /// Returns the key under which tiers store final entries. `None` if there are no tiers, the chain is unknown or has
+    /// no finality, or the operator configured a finality depth. In these cases, no entry leaves memory.
     pub(super) fn key(&self) -> Option<ChainKey> {
         if self.tiers.is_empty() || self.view.has_finality_depth() {
             return None;
@@ -39,10 +39,12 @@ impl StoredChain {
         key_of(&*self.view.chain()?)
     }
 
-    /// Assumes the chain of the last run until an upstream shows its chain. Returns false if one already has.
+    /// Assumes the chain of the last run until an upstream shows its chain. Returns `false` if an upstream has already
+    /// shown it.
     pub(super) fn assume(&self, chain: ChainKey) -> bool {
         let mut assumed = self.assumed.lock();
-        // Checked under the lock: `end_assumption` runs after the chain is set, and takes the same lock.
+        // Hold the lock during this check: `end_assumption` takes the same lock, and runs only after the view has the
+        // chain.
         let is_open = !self.view.has_chain();
         if is_open {
             *assumed = Some(chain);

@@ -23,10 +23,11 @@ use crate::{
     upstream::UpstreamError,
 };
 
-/// Longest wait of a call for a confirmation: the upstream has everything that the tiers have.
+/// Longest wait of a call for a confirmation. After that, the call goes on without one, because the upstream has all
+/// content of the tiers too.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Pause after an attempt. It doubles while the upstream gives no clear answer.
+/// Pause after the first attempt. The pause doubles up to [`LONGEST_PAUSE`] while the upstream gives no clear answer.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -68,7 +69,8 @@ impl Confirmation {
     pub(super) fn checkpoint(&self, check: impl FnOnce(&Tracker) -> bool) -> Option<Checkpoint> {
         let Inner { tiers, chain, view, .. } = &*self.0;
         let chain = chain.key()?;
-        // First: a later doubt may concern the block that the tracker is about to return.
+        // Read the generation before the finalized block. If the tiers are doubted in between, perhaps because of this
+        // very block, the tiers then ignore the checkpoint.
         let generation = tiers.generation();
         let tracker = view.tracker();
         let block = tracker.finalized().filter(|_| check(&tracker))?;
@@ -89,11 +91,13 @@ impl Confirmation {
         }
     }
 
-    /// Starts to confirm the unconfirmed tiers, unless the last attempt ended just now.
+    /// Starts an attempt to confirm the unconfirmed tiers. Returns `None` if there are none, or if the pause after the
+    /// last attempt is not over.
     pub(super) fn start(&self, checkpoint: Checkpoint) -> Option<RunningTask> {
         let Inner { tiers, under_way, last, .. } = &*self.0;
         let is_due = |last: Attempt| {
-            // Retry soon after a doubt, but not at once: instances that share a tier could doubt it in turns.
+            // After a new doubt, retry soon, but not at once: two instances that share a tier could make each other
+            // doubt it again and again.
             let is_doubted = last.generation != tiers.generation();
             let pause = if is_doubted { FIRST_PAUSE } else { last.backoff.last_pause() };
             last.ended.elapsed() >= pause
@@ -117,29 +121,30 @@ impl Inner {
         match confirmed {
             Ok(()) => backoff.reset(),
             Err(error) if backoff.next_pause() == LONGEST_PAUSE => {
-                warn!(%error, "cannot confirm a cache tier with the upstream; the tier answers by hash only and gets no writes");
+                warn!(%error, "the upstream cannot confirm a cache tier; the tier answers only calls by hash and receives no writes");
             }
             Err(_) => {}
         }
         *last = Some(Attempt { ended: Instant::now(), backoff, generation: checkpoint.generation });
     }
 
-    /// Fails if the upstream gave no clear answer for one of the tiers.
+    /// Tries to confirm each unconfirmed tier. Fails if the upstream gives no clear answer for one of them.
     async fn try_to_confirm(&self, checkpoint: Checkpoint) -> Result<(), UpstreamError> {
         let Checkpoint { chain, block: (final_now, _), generation } = checkpoint;
         let unconfirmed = self.tiers.unconfirmed(chain).await;
-        // After another doubt, such as an alarm, this block may no longer be final.
+        // After a new doubt, for example because of an alarm, the block of `checkpoint` may no longer be final.
         if unconfirmed.is_empty() || self.tiers.generation() != generation {
             return Ok(());
         }
         let finalized = self.view.tracker().finalized();
-        // Another instance may have found that a finalized block was replaced, before this one did.
+        // First check the finalized block of this proxy, because another instance may have noticed earlier that the
+        // chain replaced it.
         if let Some((number, hash)) = finalized
             && let Some(found) = self.finality.replaced_by(number, hash, final_now).await?
         {
             let now = self.view.clock().now();
             let is_news = self.view.change(|tracker| {
-                // Skipped if another task was faster.
+                // Another task may have handled the replacement already.
                 let is_news = tracker.finalized() == finalized;
                 if is_news {
                     tracker.forget(now);
@@ -163,7 +168,7 @@ impl Inner {
                 Ok(None) if self.tiers.confirm(tier, checkpoint).await => {}
                 Ok(None) => result = Err(UpstreamError::Empty),
                 Ok(Some(found)) => self.alarm_of_tier(checkpoint, &tier, found),
-                // The other tiers can still be confirmed.
+                // Go on with the other tiers.
                 Err(error) => result = Err(error),
             }
         }

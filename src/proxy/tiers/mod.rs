@@ -1,8 +1,8 @@
-//! Cache tiers behind memory.
+//! Cache tiers below the in-memory cache.
 //!
 //! # Floors
 //! ```text
-//! sync        listens to the canonical view
+//! sync        passes changes of the canonical view on to tiers
 //! write_back  writes final entries to tiers
 //! confirm     checks a tier's finalized block with the upstream
 //! chain       the chain under which tiers store entries

@@ -32,7 +32,7 @@ pub(crate) struct TierSync {
 // === impl TierSync ===
 
 impl TierSync {
-    /// Registers as listener of the view of this head tracker.
+    /// Creates the cache tiers of the proxy, and registers them as the listener of the view of `head`.
     pub(crate) fn new(head: &HeadTracker, parts: &ProxyParts) -> Arc<Self> {
         let (tiers, view) = (parts.tiers.clone(), head.view().clone());
         let chain = StoredChain::new(tiers.clone(), view.clone());
@@ -52,12 +52,13 @@ impl TierSync {
         &self.write_back
     }
 
-    /// Returns the key under which tiers store final entries of this chain, if they do.
+    /// Returns the key under which tiers store final entries of this chain; `None` if they do not store this chain.
     pub(crate) fn chain(&self) -> Option<ChainKey> {
         self.chain.key()
     }
 
-    /// Assumes the chain of the last run until an upstream shows its chain. Returns false if one already has.
+    /// Assumes the chain of the last run until an upstream shows its chain. Returns `false` if an upstream has already
+    /// shown it.
     pub(crate) fn assume_chain(&self, chain: ChainKey) -> bool {
         self.chain.assume(chain)
     }
@@ -70,7 +71,7 @@ impl TierSync {
 
 impl CanonicityListener for TierSync {
     fn chain_adopted(&self, chain: &ChainIdentity) -> bool {
-        // Also when only the genesis block has become known.
+        // Pass on the key even if the chain id is the same, because the genesis block in the key may have become known.
         self.tiers.follow(self.chain.key());
         if chain.genesis.is_none() && !self.tiers.is_empty() {
             warn!(
@@ -111,12 +112,13 @@ impl CanonicityListener for TierSync {
                 self.tiers.highest_noted().is_some_and(|noted| number < noted && noted <= block.0)
             };
             if self.view.tracker().finalized().is_none_or(is_passed) {
-                // A tier has a final block above the one in the view. The chain may have replaced it since the tier
-                // was confirmed.
+                // The view has no finalized block, or a tier has noted a higher one. The chain may have replaced the
+                // noted block since the tier was confirmed.
                 self.tiers.doubt();
             }
             let generation = self.tiers.generation();
-            // Before the block is final and written, because an unconfirmed tier drops writes.
+            // Confirm the tiers before the block becomes final and its entries are written, because an unconfirmed tier
+            // drops writes.
             if counts {
                 self.confirmation.confirm_by(Checkpoint { chain, block, generation }).await;
             } else {

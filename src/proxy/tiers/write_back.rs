@@ -14,7 +14,7 @@ use crate::{
     verify::{Demand, Kind, Verified, Verifier},
 };
 
-/// Writes to tiers. Cheap to clone.
+/// Writes final entries to tiers. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteBack {
     tiers: Tiers,
@@ -32,7 +32,8 @@ impl WriteBack {
         Self { tiers, cache, verifier, chain, confirmation }
     }
 
-    /// Stores the new finalized block in tiers, then writes the cached blocks up to it.
+    /// Notes the new finalized block in tiers, then writes the cached entries of all final blocks above `above`, up to
+    /// that block.
     pub(super) fn advance(
         &self,
         above: Option<BlockNumber>,
@@ -58,7 +59,7 @@ impl WriteBack {
         }
     }
 
-    /// Writes a block, if it is final. `from` is the tier that it came from.
+    /// Writes a block, if it is final. `from` is the tier that the block came from, if any.
     pub(crate) fn write_block(&self, block: &Arc<Verified<Block>>, from: Option<TierKind>) {
         let home = block.header().home();
         if let Some(checkpoint) = self.final_by(Kind::Transactions, block, home) {
@@ -68,7 +69,7 @@ impl WriteBack {
         }
     }
 
-    /// Writes the receipts of a block, if it is final. `from` is the tier that they came from.
+    /// Writes the receipts of a block, if the block is final. `from` is the tier that the receipts came from, if any.
     pub(crate) fn write_receipts(&self, receipts: &Verified<Receipts>, from: Option<TierKind>) {
         let Some(home) = receipts.named_home() else { return };
         if let Some(checkpoint) = self.final_by(Kind::Receipts, receipts, home) {
@@ -77,8 +78,9 @@ impl WriteBack {
         }
     }
 
-    /// Returns the checkpoint with which this content may be written to tiers. The content must be final, and proved;
-    /// on a chain without proofs it must have been fetched after it became final.
+    /// Returns the checkpoint with which to write this content to tiers; `None` if tiers must not store the content.
+    /// The content must be final and proved. On a chain without proofs, the proxy must instead have requested it after
+    /// it became final.
     fn final_by<T>(
         &self,
         kind: Kind,
@@ -92,7 +94,7 @@ impl WriteBack {
         let now = self.chain.view().clock().now();
         let checkpoint =
             self.confirmation.checkpoint(|tracker| tracker.lookup(number, now) == Lookup::Final(block))?;
-        // For later writes: an unconfirmed tier drops this one.
+        // Start to confirm the unconfirmed tiers, so that they accept later writes; they drop this one.
         self.confirmation.start(checkpoint);
         Some(checkpoint)
     }
