@@ -7,15 +7,15 @@ use tokio::{sync::watch, time::Instant};
 
 use crate::timeout::timeout;
 
-/// The running task, if any.
+/// Runs at most one task at a time.
 #[derive(Debug, Default)]
 pub(crate) struct SingleTask(Mutex<Option<RunningTask>>);
 
-/// A running task, started by this call or another.
+/// A running task, started by this call of [`SingleTask::begin`] or by another.
 #[derive(Clone, Debug)]
 pub(crate) struct RunningTask {
     begun: Instant,
-    /// Closed when the task ends, even if it panics.
+    /// Channel that closes when the task ends, even if the task panics.
     ended: watch::Receiver<()>,
     /// Whether this call started the task.
     pub(crate) is_ours: bool,
@@ -24,7 +24,7 @@ pub(crate) struct RunningTask {
 // === impl SingleTask ===
 
 impl SingleTask {
-    /// Starts `work` in its own task, unless a task is running.
+    /// Starts `work` in its own task, unless a task is running. Returns the running task.
     pub(crate) fn begin<F>(&self, work: impl FnOnce() -> F) -> RunningTask
     where
         F: Future<Output = ()> + Send + 'static,
@@ -54,8 +54,8 @@ impl RunningTask {
         self.ended.has_changed().is_err()
     }
 
-    /// Waits until the task ends, but at most until `patience` after its start: not every caller waits for a task
-    /// that hangs.
+    /// Waits until the task ends, but at most until `patience` after its start. If the task hangs, later callers
+    /// therefore do not wait as long as the first caller.
     pub(crate) async fn wait(mut self, patience: Duration) {
         let left = patience.saturating_sub(self.begun.elapsed());
         let _ = timeout(left, self.ended.changed()).await;

@@ -9,33 +9,34 @@ use crate::{
     upstream::ChainIdentity,
 };
 
-/// Receives changes of canonicity.
+/// Receives changes of the canonical view.
 pub(crate) trait CanonicityListener: fmt::Debug + Send + Sync {
     /// Called when the view adopts this chain. Returns whether the cache may hold answers of another chain, because
     /// the listener loaded entries before any upstream had shown its chain.
     fn chain_adopted(&self, chain: &ChainIdentity) -> bool;
 
-    /// Called before and after a reset of canonicity: the listener must ignore entries that it is loading.
+    /// Called before and after the view forgets canonical blocks. The listener must ignore entries that it is loading
+    /// at that time.
     fn canonicity_doubted(&self);
 
     /// Called after the view has forgotten all canonicity; the listener must do the same.
     fn canonicity_forgotten(&self);
 
-    /// Called when entries leave the final index, because a later answer contradicts them.
+    /// Called when blocks leave the view's index of final blocks, because a later answer contradicts them.
     fn entries_contradicted(&self, entries: &[(BlockNumber, BlockHash)]);
 
-    /// Called when blocks enter the final index.
+    /// Called when blocks enter the view's index of final blocks.
     fn blocks_finalized(&self, blocks: &[(BlockNumber, BlockHash)]);
 
-    /// Called before finality advances to this block, or, if `counts` is false, when an answer that does not count
-    /// names it. Resolves to whether to trust the answer still: after an alarm the caller must fetch the finalized
-    /// block again.
+    /// Called before finality advances to `block`, which an answer named as the finalized block. If `counts` is
+    /// `false`, the tracker will ignore that answer, and finality will not advance. Resolves to `false` if the caller
+    /// must fetch the finalized block again, because a doubt came up after the answer.
     fn finality_advances(&self, block: (BlockNumber, BlockHash), counts: bool) -> BoxFuture<'_, bool>;
 
     /// Returns a number that changes with each [`canonicity_doubted`](Self::canonicity_doubted).
     fn epoch(&self) -> u64;
 
-    /// Called after finality advanced from `previous` to this block. The listener ignores it if a doubt came after
-    /// `epoch`.
+    /// Called after finality advanced from `previous` to this block. The listener ignores the event if its
+    /// [`epoch`](Self::epoch) is no longer the given one.
     fn finality_advanced(&self, previous: Option<BlockNumber>, block: (BlockNumber, BlockHash), epoch: u64);
 }

@@ -17,11 +17,11 @@ use crate::{
     upstream::{EndpointId, Upstream, UpstreamError},
 };
 
-/// Number of blocks after which the tracker requests the finalized block, without a call that needs it …
+/// Number of new blocks after which a head refresh also requests the finalized block, if [`FINALIZED_TIME`] has passed.
 const FINALIZED_BLOCKS: u64 = 32;
-/// … and the time that must pass as well.
+/// Shortest time between two requests for the finalized block that head refreshes make.
 const FINALIZED_TIME: Duration = Duration::from_secs(60);
-/// Pause after a deferred finality update.
+/// Pause before a head refresh requests the finalized block again after a deferred finality update.
 const DEFERRED: Duration = Duration::from_secs(10);
 /// Number of deferred updates in a row after which to log one warning.
 const WARN_AFTER: u32 = 3;
@@ -31,11 +31,12 @@ const RECHECKED: Duration = Duration::from_secs(1);
 
 /// Result of a check of the finalized block at an endpoint.
 pub(super) enum FinalCheck {
-    /// The endpoint has that block, or has pruned it.
+    /// The endpoint has the finalized block, or has pruned it.
     Stands,
-    /// The endpoint has no such block, which suspends canonicity.
+    /// The endpoint denies the finalized block. The view is suspended: it names no canonical block until an endpoint
+    /// shows the finalized block again.
     Suspended,
-    /// The endpoint has another block at that number: the view has forgotten all canonicity.
+    /// The finalized block was replaced. The view has forgotten all canonicity.
     Alarm,
 }
 
@@ -66,8 +67,8 @@ impl FinalityTracker {
         Self { view: source.view.clone(), source, upstream, metrics, times: Mutex::default() }
     }
 
-    /// Requests the block at the finalized number from this endpoint, whose head is at `head`, and updates the view.
-    /// `None` asks the primary endpoint.
+    /// Checks whether the endpoint `by`, whose head is at `head`, still has the finalized block, and updates the view.
+    /// If `by` is `None`, checks the primary endpoint.
     pub(super) async fn check(
         &self,
         finalized @ (number, hash): (BlockNumber, BlockHash),
@@ -76,7 +77,7 @@ impl FinalityTracker {
     ) -> Result<FinalCheck, UpstreamError> {
         let shown = match self.source.request_from(by, number).await {
             Err(error @ UpstreamError::Rejected(_)) => {
-                // An invalid block may be of another chain.
+                // The block may be invalid because the endpoint serves another chain.
                 self.source.check_chain(by).await?;
                 return Err(error);
             }
@@ -88,7 +89,7 @@ impl FinalityTracker {
             Ok(shown) => {
                 self.source.check_chain(shown.by).await?;
                 let now = self.view.clock().now();
-                // Skipped if another task was faster.
+                // Another task may have handled the replacement already.
                 let is_news = self.view.change(|tracker| {
                     let is_news = tracker.finalized() == Some(finalized);
                     if is_news {
@@ -102,7 +103,8 @@ impl FinalityTracker {
                 Ok(FinalCheck::Alarm)
             }
             Err(NotShown::Absent(by)) => self.denied(finalized, head, by).await,
-            // Nodes report a pruned block with many different errors; an error does not deny the block.
+            // An error does not deny the block, because nodes report pruned blocks with many different errors. The
+            // block stands if the endpoint's own finalized block is higher.
             Err(NotShown::Refused(by)) => match self.fetch_own(by).await? {
                 Some(own) if own.number > number => {
                     self.source.check_chain(by).await?;
@@ -124,9 +126,9 @@ impl FinalityTracker {
         }
     }
 
-    /// Handles an endpoint, with its head at `head`, that has no block at the finalized number. If its own finalized
-    /// block is higher, it has pruned that history. If it is the same block, the denial came from another replica
-    /// behind the same URL.
+    /// Handles an endpoint whose head is at `head` and that has no block at the finalized number. If the endpoint's own
+    /// finalized block is higher, the endpoint has pruned the block. If both finalized blocks are the same, the denial
+    /// came from another replica behind the same URL.
     async fn denied(
         &self,
         finalized @ (number, hash): (BlockNumber, BlockHash),
@@ -148,7 +150,7 @@ impl FinalityTracker {
         let now = self.view.clock().now();
         match self.view.change(|tracker| tracker.deny_finalized(finalized, head, now)) {
             Denied::Suspended => {
-                // Another endpoint may have the block.
+                // Prefer other endpoints, which may have the block.
                 if let Some(by) = by {
                     self.upstream.demote(by);
                 }
@@ -170,8 +172,8 @@ impl FinalityTracker {
         }
     }
 
-    /// Checks the finalized block again, at most once a second, because an answer contradicts a block that is linked
-    /// to it.
+    /// Checks the finalized block again, at most once a second. Called when an answer contradicts a block that links to
+    /// the finalized block.
     pub(crate) async fn recheck(&self) {
         let Some(finalized) = self.view.tracker().finalized() else { return };
         let Some(head) = self.view.tracker().head() else { return };
@@ -182,11 +184,12 @@ impl FinalityTracker {
             }
             times.rechecked = Some(Instant::now());
         }
-        // The next contradiction tries again.
+        // Ignore an error, because the next contradicting answer causes another check.
         let _ = self.check(finalized, head.number, None).await;
     }
 
-    /// Advances finality to this block. Fails if the advance must wait.
+    /// Advances finality to `link`, which the upstream showed for a request at `sent`. `before` is the previous request
+    /// for the finalized block. Fails if finality cannot advance yet.
     pub(super) async fn advance(
         &self,
         mut link: Link,
@@ -198,7 +201,7 @@ impl FinalityTracker {
         }
         let is_above = self.view.tracker().head().is_none_or(|head| head.number < link.number);
         if is_above || !self.view.tracker().hears_of_finality(sent) {
-            // The answer does not count, so its request does not count either.
+            // The tracker will ignore this answer, so the next request must not wait because of this one.
             self.view.restore_finalized_request(before);
         }
         let listener = self.view.listener();
@@ -208,7 +211,8 @@ impl FinalityTracker {
                 tracker.hears_of_finality(sent) && !tracker.excludes(link.number, link.hash)
             };
             if !listener.finality_advances((link.number, link.hash), counts).await {
-                // After an alarm or another doubt, the earlier answer may be wrong.
+                // An alarm or another doubt came up meanwhile. The answer may be wrong, so fetch the finalized block
+                // again.
                 sent = self.view.clock().now();
                 let again = self.fetch(sent).await?.ok_or(UpstreamError::Empty)?;
                 link = again.link();
@@ -234,8 +238,9 @@ impl FinalityTracker {
         Ok(finalized)
     }
 
-    /// Returns whether another block replaced the previous finalized block, which is an alarm. Fetches that block
-    /// again, before the listener stores the higher one: after a crash there would be nothing left to compare.
+    /// Fetches the previous finalized block again, and returns whether another block has replaced it, which raises an
+    /// alarm. This comes before the listener notes the higher block in cache tiers, because after a crash the proxy can
+    /// only compare the noted block.
     async fn replaces_finalized(&self, higher: BlockNumber) -> Result<bool, UpstreamError> {
         let before = self.view.tracker().finalized().filter(|(number, _)| *number < higher);
         let Some((number, hash)) = before else { return Ok(false) };
@@ -249,12 +254,12 @@ impl FinalityTracker {
         Ok(is_alarm)
     }
 
-    /// Records a successful update.
+    /// Records a successful finality update, which ends a row of deferred updates.
     pub(super) fn note_success(&self) {
         self.times.lock().deferred = None;
     }
 
-    /// Defers a failed update: requests the finalized block again after a pause, not with every head.
+    /// Defers a failed finality update: a later head refresh requests the finalized block again, after a pause.
     pub(super) fn defer(&self, error: &UpstreamError) {
         self.view.drop_finalized_request();
         let mut times = self.times.lock();
@@ -266,7 +271,8 @@ impl FinalityTracker {
         }
     }
 
-    /// Fetches the finalized block. If it contradicts a final block, checks the chain of the endpoint.
+    /// Fetches the finalized block. If it contradicts a final block in the view, checks which chain the endpoint
+    /// serves.
     pub(super) async fn fetch(&self, sent: Stamp) -> Result<Option<Shown>, UpstreamError> {
         let shown = self.source.fetch(Tag::Finalized, sent).await?;
         if let Some(shown) = &shown {
@@ -279,7 +285,7 @@ impl FinalityTracker {
         Ok(shown)
     }
 
-    /// Reports that a finalized block changed, after the tracker forgot it.
+    /// Reports that a finalized block changed. The caller has made the tracker forget all canonicity before.
     pub(crate) fn alarm(&self, number: BlockNumber, what: &str) {
         error!(
             number = number.0,
@@ -289,7 +295,7 @@ impl FinalityTracker {
         self.view.forget_finalized();
     }
 
-    /// Returns whether to request the finalized block under this head.
+    /// Returns whether a refresh that showed the head at `head` must also request the finalized block.
     pub(super) fn is_due(&self, head: BlockNumber, now: Stamp) -> bool {
         if !self.view.tracker().rules().finality {
             return false;
@@ -303,11 +309,12 @@ impl FinalityTracker {
         })
     }
 
-    /// Returns the hash that replaced this block; `None` if the block still stands. Fails if the upstream gives no
-    /// clear answer, or serves another chain.
+    /// Returns the hash of the block that replaced this block; `None` if this block is still canonical. Fails if the
+    /// upstream gives no clear answer, or serves another chain.
     ///
-    /// A block below the finalized one that the node does not have still stands: the node has pruned it. But the node
-    /// must have reached the finalized block, because a node that is behind does not have the block either.
+    /// A node that has no block at `number` has pruned it, if `number` is below `final_now`, the number of the
+    /// finalized block. The block is then still canonical. The node must have reached `final_now`, because a node that
+    /// is behind does not have the block either.
     pub(crate) async fn replaced_by(
         &self,
         number: BlockNumber,
@@ -327,8 +334,9 @@ impl FinalityTracker {
     }
 }
 
-/// Returns the error for a finalized block that the endpoint neither showed nor denied. It counts as a failure, so that
-/// calls for the head fail: if they were forwarded, the node could show clients a head that the view has not accepted.
+/// Returns the error for a finalized block that the endpoint neither showed nor denied. It is a failure of the
+/// upstream, so that calls for the head fail. If the proxy forwarded these calls instead, the node could show clients a
+/// head that the view has not accepted.
 pub(super) fn finalized_not_shown() -> UpstreamError {
     UpstreamError::Malformed {
         method: "eth_getBlockByNumber",

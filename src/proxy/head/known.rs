@@ -1,4 +1,4 @@
-//! Data that answers are checked against: the cache, and the finalized block at the time of the request.
+//! Data that the verifier compares answers with: the cache, and the finalized block at the time of the request.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) struct KnownAt {
     cache: Cache,
     view: Arc<SharedView>,
     sent: Stamp,
-    /// Number of the finalized block at that time.
+    /// Number of the finalized block at the time of the request.
     finalized: Option<BlockNumber>,
 }
 

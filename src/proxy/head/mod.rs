@@ -1,9 +1,9 @@
-//! The head: which blocks are canonical now.
+//! The view of the canonical chain, and the components that refresh it.
 //!
 //! # Floors
 //! ```text
-//! tracker     refreshes the view: latest, safe, finalized
-//! finality    follows the finalized block; alarms
+//! tracker     refreshes the blocks of latest, safe and finalized in the view
+//! finality    follows the finalized block; raises an alarm if it changes
 //! source      fetches headers
 //! known       data that answers are checked against
 //! view        the canonical view; makes no upstream calls

@@ -21,19 +21,19 @@ pub(crate) struct Shown {
     pub(crate) block: Arc<Verified<BlockWithHashes>>,
     /// Whether the block may be stored in the cache.
     is_storable: bool,
-    /// The endpoint.
+    /// The endpoint that showed the block.
     pub(crate) by: Option<EndpointId>,
 }
 
-/// Why an endpoint showed no block.
+/// Reason why an endpoint showed no block.
 pub(crate) enum NotShown {
     /// The endpoint has no such block, or has pruned it.
     Absent(Option<EndpointId>),
-    /// The endpoint answered with a JSON-RPC error that is neither of the others.
+    /// The endpoint answered with another JSON-RPC error: not an absence, an internal error or a rate limit.
     Refused(Option<EndpointId>),
     /// The endpoint answered with an internal error.
     Broken,
-    /// The answer does not count: a rate limit, or a block that is not accepted.
+    /// The answer says nothing about the block: it is a rate limit, or a block that failed verification.
     Other,
 }
 
@@ -61,7 +61,7 @@ impl HeaderSource {
         Ok(self.request(at, sent).await?.ok())
     }
 
-    /// Requests a block from the primary endpoint. The inner error says why there is none.
+    /// Requests a block from the primary endpoint. The inner error says why the endpoint showed no block.
     pub(super) async fn request(
         &self,
         at: impl Into<At>,
@@ -70,7 +70,7 @@ impl HeaderSource {
         self.request_by(None, at.into(), sent).await
     }
 
-    /// Requests a block from this endpoint, or from the primary if `None`.
+    /// Requests a block from `endpoint`, or from the primary endpoint if that is `None`.
     pub(super) async fn request_from(
         &self,
         endpoint: Option<EndpointId>,
@@ -116,8 +116,8 @@ impl HeaderSource {
         })
     }
 
-    /// Fetches the blocks of a gap in one batch, and returns those that arrive. Fails only if no client waits any
-    /// more, which says nothing about the head.
+    /// Fetches the blocks of a gap in one batch, and returns the blocks that arrive. Fails only if the fetch is
+    /// cancelled because no client waits any more. The missing blocks then say nothing about the head.
     pub(super) async fn fetch_gap(&self, gap: Gap, sent: Stamp) -> Result<Vec<Link>, UpstreamError> {
         let (calls, checks): (Vec<_>, Vec<_>) =
             (gap.from.0..=gap.to.0).map(BlockNumber).map(|number| self.call(number, sent)).unzip();
@@ -154,8 +154,8 @@ impl HeaderSource {
         }))
     }
 
-    /// Checks that this endpoint serves the right chain, because a block that does not link may be of another chain.
-    /// No block of a wrong chain changes the view.
+    /// Checks that this endpoint serves the right chain. A block that does not link to the view may be of another
+    /// chain, and must then not change the view.
     pub(super) async fn check_chain(&self, by: Option<EndpointId>) -> Result<(), UpstreamError> {
         if !Audience::is_there_now() {
             return Err(UpstreamError::Cancelled);
@@ -164,7 +164,8 @@ impl HeaderSource {
         let by = by.ok_or(UpstreamError::Empty)?;
         let who = self.identity.confirm_endpoint(by).await.map_err(|error| match error {
             IdentityError::WrongChain(wrong) => UpstreamError::WrongChain(wrong),
-            // The caller also confirms the identity, and gets that error.
+            // The details are not needed here: the client call also confirms the identity, and reports the upstream's
+            // error.
             IdentityError::Upstream(_) => UpstreamError::Empty,
         })?;
         self.view.adopt(&who);
@@ -192,9 +193,10 @@ impl HeaderSource {
         (Call::of(query).with_check(check.clone()).with_requirements(need), check)
     }
 
-    /// Accepts an unprovable block without storing it: the proxy must follow a chain even if its newest blocks are
-    /// newer than this program. But finality waits for a proof where headers can be proved, and so does the head if
-    /// full proof is demanded.
+    /// Returns the block of a verdict, if the view may use it. The view may use an unprovable block that the cache does
+    /// not store, because the proxy must follow a chain even after a fork that this program does not know. But on a
+    /// chain whose headers can be proved, the finalized block needs a proof, and so do all blocks if the configuration
+    /// demands full proof.
     fn shown(&self, verdict: Option<Verdict>, is_finalized: bool) -> Option<Shown> {
         match verdict? {
             Verdict::Passed(Content::BlockWithHashes(with_hashes)) => {
@@ -202,7 +204,8 @@ impl HeaderSource {
             }
             Verdict::Unproved(_, Some(Content::BlockWithHashes(with_hashes))) => {
                 let waits = is_finalized || self.verifier.demands_proof(Kind::Header);
-                // Only the header counts here; the lists beside it may follow other rules.
+                // `Partial` is enough, because the view uses only the header. The rest of the block may follow rules
+                // that this program does not know.
                 let is_enough = with_hashes.level() >= Level::Partial || !waits || !self.verifier.is_sure();
                 is_enough.then_some(Shown { block: with_hashes, is_storable: false, by: None })
             }
@@ -210,7 +213,7 @@ impl HeaderSource {
         }
     }
 
-    /// Stores a block with hashes, unless proof is demanded and the block has none.
+    /// Stores a block with hashes in the cache, unless the configuration demands a proof and the block has none.
     pub(super) fn store(&self, shown: Shown) {
         if shown.is_storable && (shown.block.is_proved() || !self.verifier.demands_proof(Kind::Transactions))
         {

@@ -1,8 +1,8 @@
-//! Measures the block interval of a chain, and decides when to compare the head with another endpoint's: it stalls,
-//! or was last compared long ago.
+//! Measures the block interval of a chain, and decides when to compare the head with the head of another endpoint: if
+//! the head stalls, or if the last comparison was long ago.
 //!
-//! Time comes as an argument. A node that lost its peers keeps answering without showing new blocks; only another
-//! endpoint can tell that from a chain without new blocks.
+//! A node that lost its peers keeps answering without showing new blocks. Only a comparison with another endpoint
+//! distinguishes this node from a chain without new blocks. This module reads no clock; callers pass the time.
 
 use std::time::Duration;
 
@@ -10,39 +10,40 @@ use tokio::time::Instant;
 
 use crate::{backoff::Backoff, eth::BlockNumber};
 
-/// Block interval assumed before one is measured: Ethereum's.
+/// Block interval before the first measurement: Ethereum's.
 const USUAL: Duration = Duration::from_secs(12);
 
-/// Number of usual intervals without a block after which the head stalls; single slots are often missed.
+/// Number of usual intervals without a block after which the head has stalled. It is more than one, because single
+/// slots often have no block.
 const MISSING: u32 = 4;
 
-/// Bounds of the time after which a head stalls, for very fast and very slow chains.
+/// Shortest and longest time after which a head has stalled, for very fast and very slow chains.
 const SHORTEST: Duration = Duration::from_secs(15);
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Longest pause between two comparisons of a stalled head. The first pause is the time to the first comparison, and
-/// doubles up to this; other endpoints may bill each call.
+/// Longest pause between two comparisons of a stalled head. The first pause is the time after which the head has
+/// stalled. Pauses double up to this value, because other endpoints may bill each call.
 const LOOKS: Duration = Duration::from_secs(60);
 
-/// Interval of the regular comparison: a primary whose head moves can still be behind. The first comes soon after the
-/// start.
+/// Interval of regular comparisons, because a primary whose head moves can still be behind. The first comparison comes
+/// soon after the start.
 const COMPARED: Duration = Duration::from_secs(300);
 
-/// Number of blocks by which another endpoint must be ahead to become primary while the head moves: nodes learn of a
-/// block within seconds of each other.
+/// Number of blocks by which another endpoint must be ahead to become primary while the head moves. A smaller lead is
+/// normal, because nodes learn of a block within seconds of each other.
 const BEHIND: u64 = 4;
 
-/// Divisor of the moving average: the weight of a new observation is one eighth.
+/// Divisor of the moving average of the block interval: the weight of a new observation is one eighth.
 const MEMORY: u32 = 8;
 
 /// Block interval of the chain, and the comparisons that are due.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
-    /// The head, and when it was first seen.
+    /// Number of the head, and the time at which the proxy first saw it.
     head: Option<(BlockNumber, Instant)>,
     /// Usual time between two blocks.
     interval: Option<Duration>,
-    /// Last comparison since the head stalled, and the pause before the next.
+    /// Time of the last comparison since the head stalled, and the pause before the next comparison.
     looked: Option<(Instant, Backoff)>,
     /// Time of the next regular comparison.
     compares: Option<Instant>,
@@ -65,15 +66,16 @@ impl Pace {
         self.compares.get_or_insert(now + SHORTEST);
     }
 
-    /// Returns by how many blocks another endpoint must be ahead to become primary, if a comparison is due: the head
-    /// stalls, or was not compared for a while. The caller makes that comparison.
+    /// If a comparison is due, returns by how many blocks another endpoint must be ahead to become primary. A
+    /// comparison is due if the head has stalled, or if the last comparison was long ago. The caller then compares the
+    /// heads.
     pub(super) fn comparison_due(&mut self, now: Instant) -> Option<u64> {
         let margin = match self.is_stalled(now) {
             true => 1,
             false if self.compares.is_some_and(|due| due <= now) => BEHIND,
             false => return None,
         };
-        // A comparison of a stalled head also counts as a regular one.
+        // A comparison of a stalled head also postpones the next regular comparison.
         self.compares = Some(now + COMPARED);
         Some(margin)
     }
@@ -108,7 +110,7 @@ mod tests {
         (pace, start + interval * 49)
     }
 
-    /// Returns the seconds after the last block at which a comparison is due.
+    /// Returns the seconds after the last block at which a comparison of a stalled head is due.
     fn looks(mut pace: Pace, last: Instant, seconds: u64) -> Vec<u64> {
         (0..seconds).filter(|second| pace.is_stalled(last + Duration::from_secs(*second))).collect()
     }
@@ -143,7 +145,7 @@ mod tests {
         let later = last + Duration::from_secs(3600);
         pace.record_head(BlockNumber(49 + 1800), later);
         assert_eq!(looks(pace, later, 60).first(), Some(&15));
-        // Nor does a rollback say anything about the interval.
+        // A rollback does not change the interval either.
         pace.record_head(BlockNumber(3), later);
         assert_eq!(looks(pace, later, 60).first(), Some(&15));
     }

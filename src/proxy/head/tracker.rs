@@ -35,18 +35,19 @@ use crate::{
 
 /// Longest wait for the finalized block; after that, calls go on without it.
 const FINALITY_PATIENCE: Duration = Duration::from_secs(2);
-/// Pause before the next such wait if the node has no finalized block. If the node does not answer, the pause doubles
-/// up to this.
+/// Pause before the next wait for the finalized block if the node said that it has none. If the node did not answer,
+/// the pause begins at [`FINALITY_PATIENCE`] and doubles up to this value.
 const FINALITY_AGAIN: Duration = Duration::from_secs(60);
 
 /// Longest wait of a call for a finality update.
 const UPDATE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Number of gaps to fill to judge one head: a second one if the window moved meanwhile.
+/// Maximum number of gaps to fill before the tracker judges one head. There is a second gap if another refresh moved
+/// the window while the first was filled.
 const MOST_GAPS: usize = 2;
 
-/// Number of parents to fetch by hash to judge one head. Deeper reorgs are rare, and one call for the finalized block
-/// decides them.
+/// Maximum number of parents to fetch by hash before the tracker judges one head. Deeper reorgs are rare; for them, one
+/// call for the finalized block decides whether the head is acceptable.
 const MOST_PARENTS: usize = 8;
 
 /// Refreshes the canonical view.
@@ -70,16 +71,16 @@ pub(crate) struct HeadTracker {
 
 #[derive(Debug, Default)]
 struct RefreshTimes {
-    /// Time of the last wait for the finalized block that failed, and the pause before the next.
+    /// Time of the last failed wait for the finalized block, and the pause before the next wait.
     no_finality: Option<(Instant, Duration)>,
     /// Block interval of the chain.
     pace: Pace,
 }
 
-/// A head with the blocks that were fetched to judge it.
+/// A head, with the blocks that show how it relates to the view.
 struct ShownHead {
     shown: Shown,
-    /// Blocks between the head and the window, as far as they arrived.
+    /// Blocks between the head and the tracker's window, as far as the endpoint returned them.
     between: Vec<Link>,
     /// The finalized block, if the head does not link to it and the endpoint has shown it.
     finalized: Option<(BlockNumber, BlockHash)>,
@@ -121,7 +122,7 @@ impl HeadTracker {
         self.moved.notified().await;
     }
 
-    /// Ensures that there is a head, and that the finalized block was requested.
+    /// Ensures that the view has a head, and that the proxy has requested the finalized block.
     pub(crate) async fn establish(self: &Arc<Self>, arrival: Stamp) -> Result<(), UpstreamError> {
         if self.view.tracker().head().is_some() {
             return Ok(());
@@ -129,7 +130,7 @@ impl HeadTracker {
         // Fetch the head first: the tracker accepts `finalized` only at or below it.
         self.refresh(Tag::Latest, arrival).await?;
         if self.view.finalized_request().is_none() && self.view.tracker().rules().finality {
-            // A node without finality answers with an error.
+            // Ignore an error, because a node without finality answers with one.
             let _ = self.refresh(Tag::Finalized, arrival).await;
         }
         Ok(())
@@ -154,9 +155,9 @@ impl HeadTracker {
         Ok(())
     }
 
-    /// Fetches the block of `tag`, or joins a refresh that is recent enough for this arrival.
+    /// Fetches the block of `tag`, or joins a refresh that is recent enough for a call that arrived at `arrival`.
     ///
-    /// Boxed, because the answer to one tag can make another refresh necessary.
+    /// The future is boxed, because a refresh of one tag can start a refresh of another.
     pub(crate) fn refresh(
         self: &Arc<Self>,
         tag: Tag,
@@ -171,7 +172,7 @@ impl HeadTracker {
                 now,
                 |sent| this.view.may_join(sent, arrival),
                 move || {
-                    // A refresh is on behalf of all clients, so no client's limits apply.
+                    // A refresh serves all clients, so the limits of a single client do not apply.
                     let context = CallContext { client: None, ..CallContext::current() };
                     context.scope(async move {
                         let metrics = asking.metrics.clone();
@@ -192,13 +193,14 @@ impl HeadTracker {
         })
     }
 
-    /// Ensures that there is a head, in the background.
+    /// Ensures in the background that the view has a head.
     pub(crate) fn establish_in_background(self: &Arc<Self>, arrival: Stamp) {
         let this = self.clone();
         self.in_background(async move { this.establish(arrival).await });
     }
 
-    /// Runs a background task, unless one is running: otherwise tasks would pile up while an upstream hangs.
+    /// Runs `work` in the background, unless such a task is running. Otherwise tasks would pile up while an upstream
+    /// hangs.
     fn in_background(
         self: &Arc<Self>,
         work: impl Future<Output = Result<(), UpstreamError>> + Send + 'static,
@@ -206,7 +208,7 @@ impl HeadTracker {
         if !self.working.swap(true, Relaxed) {
             let this = self.clone();
             tokio::spawn(async move {
-                // Cleared even if the task panics, so that the next one can start.
+                // Clears the flag even if the task panics, so that the next task can start.
                 let _working = Working(this);
                 let _ = work.await;
             });
@@ -225,15 +227,15 @@ impl HeadTracker {
 
     async fn refresh_head(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
         if !self.view.tracker().may_refresh(sent) {
-            // The endpoint denied the finalized block a moment ago.
+            // The upstream denied the finalized block less than a second ago, so do not ask again yet.
             return Ok(());
         }
         self.view.change(|tracker| tracker.begin_refresh(sent));
         let (wall, mut sent) = (self.view.wall(), sent);
         let mut shown = self.fetch_head(sent).await;
         match &shown {
-            // Another endpoint is now primary. After that, and after an alarm (below), the view ignores answers to
-            // earlier requests, so send a new one.
+            // After this error another endpoint is primary. After an alarm (the next arm) the view is empty. In both
+            // cases the view ignores answers to earlier requests, so send a new request.
             Err(UpstreamError::WrongChain(_)) => {
                 sent = self.view.clock().now();
                 shown = self.fetch_head(sent).await;
@@ -261,7 +263,7 @@ impl HeadTracker {
             info!(head = link.number.0, "finalized block confirmed again; serving from the cache resumes");
         }
         if change == HeadChange::Unlinked {
-            // Finality advanced meanwhile: the next refresh asks for the new finalized block.
+            // Finality advanced while this refresh ran. The next refresh asks the endpoint for the new finalized block.
             self.metrics.head_observed(change);
             return Err(finalized_not_shown());
         }
@@ -288,8 +290,9 @@ impl HeadTracker {
         Ok(())
     }
 
-    /// If a comparison is due, compares the head with another endpoint's in the background, and makes that endpoint
-    /// primary if it is ahead: the primary may have stalled or be far behind.
+    /// If a comparison is due, compares the head of the primary endpoint `by` with the head of another endpoint, in the
+    /// background. Makes the other endpoint primary if it is ahead, because the primary may have stalled or be far
+    /// behind.
     fn look_elsewhere(self: &Arc<Self>, by: EndpointId, head: BlockNumber, now: Stamp) {
         if self.upstream.is_single() {
             return;
@@ -299,7 +302,7 @@ impl HeadTracker {
         tokio::spawn(async move {
             let Some((other, further)) = this.source.fetch_head_elsewhere(by, now).await else { return };
             let Some(now) = this.view.tracker().head() else { return };
-            // A head that changed meanwhile has not stalled.
+            // A margin of 1 means that the head had stalled. If the head has changed meanwhile, the primary stays.
             let is_due = margin > 1 || now.number == head;
             if is_due && further >= Some(BlockNumber(now.number.0.saturating_add(margin))) {
                 this.upstream.switch_primary(by, other);
@@ -308,9 +311,9 @@ impl HeadTracker {
         });
     }
 
-    /// Fetches the head, the blocks between it and the window as far as they arrive, and the finalized block if the
-    /// head does not link to it. `None` if the head cannot be accepted, because the endpoint denied or replaced the
-    /// finalized block.
+    /// Fetches the head, the blocks between the head and the window as far as they arrive, and the finalized block if
+    /// the head does not link to it. Returns `None` if the view must not accept the head, because the endpoint denied
+    /// the finalized block or showed another block in its place.
     async fn fetch_head(self: &Arc<Self>, sent: Stamp) -> Result<Option<ShownHead>, UpstreamError> {
         let Some(shown) = self.source.fetch(Tag::Latest, sent).await? else {
             return Err(UpstreamError::Empty);
@@ -318,7 +321,7 @@ impl HeadTracker {
         let link = shown.link();
         let mut between = Vec::new();
         let mut closed = None;
-        // Computed again after each wait: another refresh may have moved the window.
+        // Compute the gap again after each fetch, because another refresh may have moved the window.
         for _ in 0..MOST_GAPS {
             let gap = self.view.tracker().gap(link);
             match gap.filter(|gap| closed != Some(*gap)) {
@@ -331,7 +334,7 @@ impl HeadTracker {
             let Some(parent) = self.view.tracker().missing_parent(link, &between) else { break };
             match self.source.fetch_parent(parent, sent).await {
                 Ok(Some(parent)) => between.push(parent),
-                // Another replica behind the same URL may have it: try again.
+                // Try again, because another replica behind the same URL may have the parent.
                 Ok(None) => {}
                 Err(UpstreamError::Cancelled) => return Err(UpstreamError::Cancelled),
                 Err(_) => break,
@@ -366,7 +369,7 @@ impl HeadTracker {
             }
             HeadChange::Lag => {
                 debug!(head = %head.number.0, "upstream's head lags or contradicts finality; keeping the known head");
-                // Another endpoint may be ahead.
+                // Prefer other endpoints, which may be ahead.
                 if let Some(by) = by {
                     self.upstream.demote(by);
                 }
@@ -396,7 +399,7 @@ impl HeadTracker {
         let before = self.view.request_finalized((sent, head));
         let mut sent = sent;
         let shown = match self.finality.fetch(sent).await {
-            // Another endpoint is now primary; its answer belongs to this request.
+            // After this error another endpoint is primary. Send it a new request, with a new time.
             Err(UpstreamError::WrongChain(_)) => {
                 sent = self.view.clock().now();
                 self.finality.fetch(sent).await
@@ -414,7 +417,7 @@ impl HeadTracker {
         let now = self.view.clock().now();
         self.view.change(|tracker| tracker.observe_finalized_tag(link, sent, now));
         self.source.store(shown);
-        // The block of the tag is known now. The caller waits only briefly for the finality update.
+        // The view now has the block of the tag, so the caller waits only briefly for the finality update.
         let updating = self.updating.begin(|| {
             let this = self.clone();
             async move {
@@ -433,7 +436,7 @@ impl HeadTracker {
             }
         });
         if !updating.is_ours {
-            // The previous update is still running, and this one did not start.
+            // Another finality update is still running, so this answer did not start one.
             self.view.restore_finalized_request(before);
         }
         updating.wait(UPDATE_PATIENCE).await;

@@ -1,6 +1,6 @@
-//! The canonical view: which blocks are canonical, as far as the proxy knows.
+//! The canonical view: the blocks that are canonical, as far as the proxy knows.
 //!
-//! It makes no upstream calls; [`HeadTracker`](super::HeadTracker) keeps it fresh.
+//! The view makes no upstream calls; [`HeadTracker`](super::HeadTracker) keeps it fresh.
 
 use std::{
     sync::{
@@ -24,15 +24,15 @@ use crate::{
     verify::{Anchor, Verifier},
 };
 
-/// Number of observations after which a lower head counts as a rollback: a load balancer may show a lagging replica
-/// twice.
+/// Number of observations of a lower head after which the lower head is a rollback. Two are not enough, because a load
+/// balancer may show a lagging replica twice.
 const ROLLBACK_AFTER: u32 = 3;
 
-/// Difference between the wall clock and the monotonic clock that shows that the machine slept, or that its clock was
-/// set.
+/// Largest normal difference between the wall clock and the monotonic clock. A larger one shows that the machine slept,
+/// or that its clock was set.
 const CLOCK_JUMP: Duration = Duration::from_secs(1);
 
-/// Which blocks are canonical. All calls share it.
+/// The canonical view, which all calls share.
 #[derive(Debug)]
 pub(crate) struct SharedView {
     tracker: RwLock<Tracker>,
@@ -42,33 +42,34 @@ pub(crate) struct SharedView {
     consistent: AtomicBool,
     cache: Cache,
     verifier: Verifier,
-    /// Held while a chain is adopted.
+    /// Locked while the view adopts a chain.
     adopting: Mutex<()>,
     times: Mutex<ViewTimes>,
-    /// Both clocks at the last refresh. Not in `times`, because every packet reads it and must not wait for a lock.
+    /// Monotonic clock and wall clock at the last refresh. This is not part of `times`, because every packet reads it
+    /// and must not wait for a lock.
     clocks: ArcSwapOption<(Stamp, SystemTime)>,
-    /// Number of times that the cache was emptied for another chain.
+    /// Number of times that the view emptied the cache because the chain changed.
     generation: AtomicU64,
     listener: OnceLock<Weak<dyn CanonicityListener>>,
 }
 
-/// A request for the finalized block, and the head at that time.
+/// Time of a request for the finalized block, and the number of the head at that time.
 pub(crate) type FinalizedRequest = (Stamp, BlockNumber);
 
 #[derive(Debug, Default)]
 struct ViewTimes {
-    /// Last request for the finalized block that counts.
+    /// Last request for the finalized block, except requests whose answers the tracker ignored.
     finalized: Option<FinalizedRequest>,
     /// Time of the last call that can have changed the chain.
     written: Option<Stamp>,
     /// Time of the last change of the head.
     moved: Option<Stamp>,
-    /// Time at which the node last had no block for the tag.
+    /// Times at which the node last had no block for `safe`, and for `finalized`.
     no_safe: Option<Stamp>,
     no_finalized: Option<Stamp>,
     /// Chain that the upstream serves.
     chain: Option<Arc<ChainIdentity>>,
-    /// The same chain, set only after all data of the previous chain is gone.
+    /// The same chain as `chain`, but set only after all data of the previous chain is gone.
     adopted: Option<Arc<ChainIdentity>>,
 }
 
@@ -126,8 +127,9 @@ impl SharedView {
             self.cache.set_head(tracker.head().map(|head| head.number));
             (changed, tracker.take_dropped())
         };
-        // After releasing the lock, because the listener reads the tracker. Skipped if there is nothing to report:
-        // some callers hold the configuration lock, which the listener takes.
+        // Call the listener after releasing the lock, because it reads the tracker. Call it only if there are entries
+        // to report: some callers hold the lock of `config`, which the listener takes, but their changes contradict no
+        // entries.
         if !contradicted.is_empty()
             && let Some(listener) = self.listener()
         {
@@ -162,11 +164,12 @@ impl SharedView {
     /// Returns whether a call with this arrival time may join a fetch that was sent at `sent`.
     pub(crate) fn may_join(&self, sent: Stamp, arrival: Stamp) -> bool {
         let tracker = self.tracker();
-        // A fetch from before a reorg may answer from the orphaned branch.
+        // A fetch that was sent before a reorg may answer from the orphaned branch.
         tracker.counts(sent)
             && sent.serves(arrival, tracker.rules().max_staleness)
             && !self.is_before_write(sent)
-            // The same holds for a fetch from before the last head change, which other clients may have seen.
+            // A fetch that was sent before the last head change may answer from the old head, while other clients have
+            // seen the new head.
             && !self.times.lock().moved.is_some_and(|moved| sent.is_before(moved))
     }
 
@@ -190,7 +193,8 @@ impl SharedView {
         }
     }
 
-    /// Returns whether the node had no block for this tag, recently enough for this arrival.
+    /// Returns whether the node had no block for `tag`, by an answer that is recent enough for a call that arrived at
+    /// `arrival`.
     pub(crate) fn has_no_block(&self, tag: Tag, arrival: Stamp) -> bool {
         let times = self.times.lock();
         let none = match tag {
@@ -202,21 +206,21 @@ impl SharedView {
         none.is_some_and(|sent| self.may_join(sent, arrival))
     }
 
-    /// Records a refresh of the head, with both clocks at the time it was sent.
+    /// Records a refresh of the head, with the time on both clocks when the refresh was sent.
     pub(super) fn note_refresh(&self, sent: Stamp, wall: SystemTime) {
         self.clocks.store(Some(Arc::new((sent, wall))));
     }
 
     // ## The chain
 
-    /// Adopts the chain that the upstream serves. If it differs from the previous one, which only happens with
-    /// development chains, the cache is emptied.
+    /// Adopts the chain that the upstream serves. If it differs from the previous chain, which happens only with
+    /// development chains, empties the cache.
     pub(crate) fn adopt(&self, chain: &Arc<ChainIdentity>) {
         let is_adopted = || self.times.lock().adopted.as_ref().is_some_and(|known| Arc::ptr_eq(known, chain));
         if is_adopted() {
             return;
         }
-        // One at a time: a concurrent call must not learn data that is about to be forgotten.
+        // Let concurrent callers wait here. Otherwise they could add data to the view that this switch then forgets.
         let _one = self.adopting.lock();
         if !is_adopted() {
             self.switch_to(chain);
@@ -227,11 +231,12 @@ impl SharedView {
     fn switch_to(&self, chain: &Arc<ChainIdentity>) {
         let mut times = self.times.lock();
         let before = times.chain.replace(chain.clone());
-        // A development chain can restart at any time, or continue the history of another chain.
+        // A development chain has no anchor, because it can restart at any time, or continue the history of another
+        // chain.
         let anchor = Anchor { chain_id: chain.chain_id, genesis: chain.genesis };
         self.verifier.follow(chain.chain_id, (!is_development(chain.chain_id)).then_some(anchor));
         let is_same = before.as_ref().is_some_and(|before| before.is_same_chain(chain));
-        // The genesis block may have become known since.
+        // The genesis block of the same chain may have become known since.
         let has_same_genesis = before.as_ref().is_some_and(|before| before.genesis == chain.genesis);
         if is_same && (has_same_genesis || is_development(chain.chain_id)) {
             return;
@@ -255,7 +260,8 @@ impl SharedView {
             warn!(chain_id = chain.chain_id, "the development chain restarted; clearing the cache");
         }
         if before.is_some() || has_loaded_other {
-            // First: a fetch under way must not store its answer after the cache is emptied.
+            // Advance the generation before clearing the cache, so that a running fetch does not store its answer
+            // afterwards.
             self.generation.fetch_add(1, Relaxed);
             self.cache.clear();
         }
@@ -271,14 +277,16 @@ impl SharedView {
         self.times.lock().chain.is_some()
     }
 
-    /// Returns the current generation: an answer from an earlier one is of another chain and must not be stored.
+    /// Returns the current generation. An answer to a fetch from an earlier generation is of another chain, and must
+    /// not enter the cache.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Relaxed)
     }
 
     // ## Forgetting
 
-    /// Called when a write is sent and again when it is answered: answers to earlier calls no longer count.
+    /// Makes the view ignore answers to requests from before now. Called when a write is sent, and again when it is
+    /// answered. `resets` says whether the write can reset the chain; the view then forgets all canonicity.
     pub(crate) fn invalidate_after_write(&self, resets: bool) -> Stamp {
         let now = self.clock.now();
         {
@@ -290,22 +298,25 @@ impl SharedView {
         }
         let listener = self.listener().filter(|_| resets);
         if let Some(listener) = &listener {
-            // An entry that is being loaded from a tier must not become canonical after the tracker forgot it …
+            // An entry that is being loaded from a tier must not become canonical after the tracker has forgotten
+            // canonicity.
             listener.canonicity_doubted();
         }
         self.change(|tracker| if resets { tracker.forget(now) } else { tracker.invalidate_after_write(now) });
         if let Some(listener) = &listener {
-            // … and a block that was final before the reset must not count as known after it.
+            // A load may have begun after the first notice. It must not use a block that was final only before the
+            // reset.
             listener.canonicity_doubted();
         }
         now
     }
 
-    /// Forgets all canonicity, because an endpoint turned out to serve another chain and part of the view may be of
-    /// that chain. Content by hash stays.
+    /// Forgets all canonicity. Called when an endpoint turns out to serve another chain, because part of the view may
+    /// be of that chain. Cached entries stay, and still answer calls by hash.
     pub(crate) fn invalidate(&self) {
         let now = self.clock.now();
-        // First: an entry that is being loaded from a tier must not become canonical after the tracker forgot it.
+        // Notify the listener first: an entry that is being loaded from a tier must not become canonical after the
+        // tracker has forgotten canonicity.
         if let Some(listener) = self.listener() {
             listener.canonicity_doubted();
         }
@@ -324,7 +335,7 @@ impl SharedView {
 
     // ## Requests for the finalized block
 
-    /// Returns the last request for the finalized block that counts.
+    /// Returns the last request for the finalized block, except requests whose answers the tracker ignored.
     pub(super) fn finalized_request(&self) -> Option<FinalizedRequest> {
         self.times.lock().finalized
     }
@@ -334,21 +345,22 @@ impl SharedView {
         self.times.lock().finalized.replace(request)
     }
 
-    /// Restores the previous request after one that did not count. If an alarm has dropped all requests, restores none.
+    /// Restores the previous request for the finalized block, because the last one has no effect on finality. Restores
+    /// nothing if an alarm has dropped all requests meanwhile.
     pub(super) fn restore_finalized_request(&self, before: Option<FinalizedRequest>) {
         let mut times = self.times.lock();
         times.finalized = times.finalized.and(before);
     }
 
-    /// Makes the next refresh request the finalized block again.
+    /// Drops the last request, so that the next refresh requests the finalized block again.
     pub(super) fn drop_finalized_request(&self) {
         self.times.lock().finalized = None;
     }
 
     // ## Clocks and settings
 
-    /// Marks the view as stale after a jump of the wall clock: the machine slept, and its monotonic clock stood
-    /// still.
+    /// Marks the view as stale after a jump of the wall clock. If the machine slept, its monotonic clock stood still,
+    /// and the view is older than it seems.
     pub(crate) fn notice_clock_jumps(&self, now: Stamp) {
         let jumped =
             self.clocks.load().as_deref().is_some_and(|(then, wall)| {
@@ -366,9 +378,9 @@ impl SharedView {
         self.config.lock().finality_depth.is_some()
     }
 
-    /// Sets how long the view stays fresh. Development chains keep zero.
+    /// Sets how long the view stays fresh. For development chains, this time is always zero.
     pub(crate) fn set_max_staleness(&self, max_staleness: Duration) {
-        // Held to the end: a chain that is adopted meanwhile must not get the old rules.
+        // Hold this lock to the end, so that a chain that the view adopts meanwhile does not get the old rules.
         let mut config = self.config.lock();
         config.max_staleness = max_staleness;
         let chain_id = self.times.lock().chain.as_ref().map(|chain| chain.chain_id);
@@ -376,15 +388,15 @@ impl SharedView {
         self.change(|tracker| tracker.set_max_staleness(rules.max_staleness));
     }
 
-    /// Sets whether the upstream is a single node that does not contradict itself.
+    /// Sets whether the upstream is a single node, whose answers do not contradict each other.
     pub(crate) fn set_consistent(&self, consistent: bool) {
         self.consistent.store(consistent, Relaxed);
         self.change(|tracker| tracker.set_consistent(consistent));
     }
 }
 
-/// Returns whether the wall clock ran ahead of the monotonic clock since `then`, or backwards. The monotonic clock
-/// stands still while the machine sleeps.
+/// Returns whether the wall clock ran ahead of the monotonic clock since `then`, or ran backwards, by more than
+/// [`CLOCK_JUMP`]. The monotonic clock stands still while the machine sleeps.
 fn has_jumped(passed: Duration, then: SystemTime, now: SystemTime) -> bool {
     match now.duration_since(then) {
         Ok(on_the_wall) => on_the_wall > passed + CLOCK_JUMP,
@@ -418,11 +430,11 @@ mod tests {
         let after = |seconds: u64| then + Duration::from_secs(seconds);
         assert!(!has_jumped(Duration::from_secs(5), then, after(5)));
         assert!(!has_jumped(Duration::from_secs(5), then, after(6)));
-        // Slept for an hour: the monotonic clock stood still.
+        // The machine slept for an hour, and the monotonic clock stood still.
         assert!(has_jumped(Duration::from_millis(300), then, after(3600)));
-        // Set back.
+        // The wall clock was set back.
         assert!(has_jumped(Duration::from_secs(5), after(60), then));
-        // With a paused test clock, which advances without the wall clock.
+        // A paused test clock advances without the wall clock; that is no jump.
         assert!(!has_jumped(Duration::from_secs(3600), then, after(0)));
     }
 }

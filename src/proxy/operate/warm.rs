@@ -80,7 +80,7 @@ pub enum Piece {
     Fetched(Held),
     /// The content is not cached, for this reason. An immediate retry would not help.
     Unkept(String),
-    /// The block number is above the head, which has this number.
+    /// The requested number is above the head. This is the number of the head.
     Above(BlockNumber),
 }
 
