@@ -32,7 +32,7 @@ const HEADS: [&str; 9] =
 
 const REFRESHED: [&str; 2] = ["answered", "failed"];
 
-/// Errors that count as a failed call.
+/// Errors of calls that [`Totals::failed`] counts.
 const FAILURES: [Code; 5] =
     [Code::UpstreamFailed, Code::UpstreamTimeout, Code::UpstreamMismatch, Code::Overloaded, Code::Internal];
 

@@ -80,7 +80,7 @@ impl ReorgKind {
 // === impl Reorgs ===
 
 impl Reorgs {
-    /// Records the reorg that a head change implies, and returns it; `None` if no block left the chain. `links` says
+    /// Records and returns the reorg that a head change implies; `None` if no block left the chain. `links` says
     /// whether the new head links to a known block; if it does not, the depth is unknown.
     pub(crate) fn note(&self, change: HeadChange, head: Link, links: bool, at: SystemTime) -> Option<Reorg> {
         let (kind, depth) = match change {

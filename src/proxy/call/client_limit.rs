@@ -4,8 +4,8 @@
 //! client with huge batches of misses would use the whole upstream limit. A call above the client's limit waits only
 //! for other calls of the same client. Cache hits need no permit.
 //!
-//! A fetch outlives the caller that started it, and holds that caller's permit until it ends. Otherwise a client that
-//! disconnects and reconnects could have any number of fetches under way.
+//! A fetch outlives the caller that started it, and holds that caller's permit until the fetch ends. Otherwise a client
+//! that disconnects and reconnects could have any number of fetches under way.
 
 use std::{sync::Arc, time::Duration};
 

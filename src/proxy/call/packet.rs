@@ -194,10 +194,10 @@ impl PacketContext {
         let counts = self.wanted.get_or_init(|| {
             let mut counts = HashMap::new();
             for part in [Part::Transaction, Part::Receipt] {
-                // Repeated queries count once.
+                // Equal queries count as one.
                 let queries = self.queries().filter(|query| query.part == part);
                 let hashes: HashSet<_> = queries.filter_map(Query::transaction).collect();
-                // A single query gives no reason to prefetch.
+                // Skip a single query, which gives no reason to prefetch.
                 for hash in hashes.iter().filter(|_| hashes.len() > 1) {
                     if let Some(block) = locate(*hash) {
                         *counts.entry((part, block)).or_default() += 1;

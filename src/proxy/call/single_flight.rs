@@ -229,7 +229,7 @@ impl<K: Hash + Eq, V> Ending<K, V> {
 impl<K: Hash + Eq, V> Drop for Ending<K, V> {
     fn drop(&mut self) {
         let mut flights = self.flights.lock();
-        // Leave a later flight alone that has replaced this flight in the map.
+        // Remove only this flight, because a later flight may have replaced it in the map.
         if flights.get(&self.key).is_some_and(|flight| Arc::ptr_eq(flight, &self.flight)) {
             flights.remove(&self.key);
         }

@@ -29,8 +29,9 @@ pub(crate) trait CanonicityListener: fmt::Debug + Send + Sync {
     fn blocks_finalized(&self, blocks: &[(BlockNumber, BlockHash)]);
 
     /// Called before finality advances to `block`, which an answer named as the finalized block. If `counts` is
-    /// `false`, the tracker will ignore that answer, and finality will not advance. Resolves to `false` if the caller
-    /// must fetch the finalized block again, because a doubt came up after the answer.
+    /// `false`, the tracker will ignore that answer, and finality will not advance. Resolves to `false` if the
+    /// [`epoch`](Self::epoch) changed meanwhile: the answer may be wrong, so the caller must fetch the finalized block
+    /// again.
     fn finality_advances(&self, block: (BlockNumber, BlockHash), counts: bool) -> BoxFuture<'_, bool>;
 
     /// Returns a number that changes with each [`canonicity_doubted`](Self::canonicity_doubted).

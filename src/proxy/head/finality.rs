@@ -1,4 +1,4 @@
-//! Tracks the finalized block: fetches it, checks it, and raises an alarm if it changed.
+//! Tracks the finalized block: fetches and checks it, and raises an alarm if another block replaced it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,7 +36,7 @@ pub(super) enum FinalCheck {
     /// The endpoint denies the finalized block. The view is suspended: it names no canonical block until an endpoint
     /// shows the finalized block again.
     Suspended,
-    /// The finalized block was replaced. The view has forgotten all canonicity.
+    /// The chain no longer contains the finalized block, so the view has forgotten all canonicity.
     Alarm,
 }
 
@@ -103,8 +103,8 @@ impl FinalityTracker {
                 Ok(FinalCheck::Alarm)
             }
             Err(NotShown::Absent(by)) => self.denied(finalized, head, by).await,
-            // An error does not deny the block, because nodes report pruned blocks with many different errors. The
-            // block stands if the endpoint's own finalized block is higher.
+            // An error does not deny the block, because nodes report pruned blocks with many different errors. If the
+            // endpoint's own finalized block is higher, the endpoint has pruned the block.
             Err(NotShown::Refused(by)) => match self.fetch_own(by).await? {
                 Some(own) if own.number > number => {
                     self.source.check_chain(by).await?;
@@ -211,8 +211,8 @@ impl FinalityTracker {
                 tracker.hears_of_finality(sent) && !tracker.excludes(link.number, link.hash)
             };
             if !listener.finality_advances((link.number, link.hash), counts).await {
-                // An alarm or another doubt came up meanwhile. The answer may be wrong, so fetch the finalized block
-                // again.
+                // The listener no longer trusts the answer, for example because of an alarm, so fetch the finalized
+                // block again.
                 sent = self.view.clock().now();
                 let again = self.fetch(sent).await?.ok_or(UpstreamError::Empty)?;
                 link = again.link();
@@ -254,7 +254,7 @@ impl FinalityTracker {
         Ok(is_alarm)
     }
 
-    /// Records a successful finality update, which ends a row of deferred updates.
+    /// Records a successful finality update, which ends a series of deferred updates.
     pub(super) fn note_success(&self) {
         self.times.lock().deferred = None;
     }
@@ -312,9 +312,9 @@ impl FinalityTracker {
     /// Returns the hash of the block that replaced this block; `None` if this block is still canonical. Fails if the
     /// upstream gives no clear answer, or serves another chain.
     ///
-    /// A node that has no block at `number` has pruned it, if `number` is below `final_now`, the number of the
-    /// finalized block. The block is then still canonical. The node must have reached `final_now`, because a node that
-    /// is behind does not have the block either.
+    /// If a node has no block at `number`, the node may have pruned it, and the block is still canonical. This holds
+    /// only if `number` is below the finalized block `final_now` and the node has reached `final_now`: a node that is
+    /// behind does not have the block either.
     pub(crate) async fn replaced_by(
         &self,
         number: BlockNumber,

@@ -1,8 +1,8 @@
 //! Keeps the canonical view fresh.
 //!
 //! This module does not poll; the [follower](crate::proxy::Follower) does. A call that needs a fresh view starts a
-//! refresh or joins one. Calls with `safe` and `finalized` refresh those tags. From time to time, a head refresh also
-//! fetches the finalized block, so that old blocks become final.
+//! refresh or joins one. Calls with the tags `safe` and `finalized` refresh the blocks of these tags. From time to
+//! time, a head refresh also fetches the finalized block, so that old blocks become final.
 
 use std::{
     sync::{
@@ -127,7 +127,7 @@ impl HeadTracker {
         if self.view.tracker().head().is_some() {
             return Ok(());
         }
-        // Fetch the head first: the tracker accepts `finalized` only at or below it.
+        // Fetch the head first, because the tracker accepts a finalized block only at or below the head.
         self.refresh(Tag::Latest, arrival).await?;
         if self.view.finalized_request().is_none() && self.view.tracker().rules().finality {
             // Ignore an error, because a node without finality answers with one.
@@ -199,8 +199,8 @@ impl HeadTracker {
         self.in_background(async move { this.establish(arrival).await });
     }
 
-    /// Runs `work` in the background, unless such a task is running. Otherwise tasks would pile up while an upstream
-    /// hangs.
+    /// Runs `work` in the background, unless a background task is already running. Otherwise tasks would pile up while
+    /// an upstream hangs.
     fn in_background(
         self: &Arc<Self>,
         work: impl Future<Output = Result<(), UpstreamError>> + Send + 'static,
@@ -399,7 +399,7 @@ impl HeadTracker {
         let before = self.view.request_finalized((sent, head));
         let mut sent = sent;
         let shown = match self.finality.fetch(sent).await {
-            // After this error another endpoint is primary. Send it a new request, with a new time.
+            // After this error another endpoint is primary. Request the finalized block from that endpoint.
             Err(UpstreamError::WrongChain(_)) => {
                 sent = self.view.clock().now();
                 self.finality.fetch(sent).await

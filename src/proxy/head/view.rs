@@ -114,7 +114,7 @@ impl SharedView {
         (self.wall)()
     }
 
-    /// Returns the tracker, locked for reading. Do not hold it across an await.
+    /// Returns the tracker, locked for reading. Callers must not hold the lock across an `.await`.
     pub(crate) fn tracker(&self) -> RwLockReadGuard<'_, Tracker> {
         self.tracker.read()
     }
@@ -153,7 +153,7 @@ impl SharedView {
         learned
     }
 
-    /// Returns number, hash and parent of the block with this hash, if it is cached.
+    /// Returns number, hash and parent of the block with this hash, if the block is cached.
     pub(crate) fn cached_link(&self, hash: BlockHash) -> Option<Link> {
         let block = self.cache.peek_block(hash).map(|block| Link::from(block.header()));
         block.or_else(|| {
@@ -213,7 +213,7 @@ impl SharedView {
 
     // ## The chain
 
-    /// Adopts the chain that the upstream serves. If it differs from the previous chain, which happens only with
+    /// Adopts the chain that the upstream serves. If this chain differs from the previous one, which happens only with
     /// development chains, empties the cache.
     pub(crate) fn adopt(&self, chain: &Arc<ChainIdentity>) {
         let is_adopted = || self.times.lock().adopted.as_ref().is_some_and(|known| Arc::ptr_eq(known, chain));
@@ -267,7 +267,7 @@ impl SharedView {
         }
     }
 
-    /// Returns the chain that the upstream serves, if it has shown it.
+    /// Returns the chain that the upstream serves; `None` if the upstream has not shown its chain yet.
     pub(crate) fn chain(&self) -> Option<Arc<ChainIdentity>> {
         self.times.lock().chain.clone()
     }
@@ -404,7 +404,7 @@ fn has_jumped(passed: Duration, then: SystemTime, now: SystemTime) -> bool {
     }
 }
 
-/// Returns the rules for a chain; the strictest ones before the chain is known.
+/// Returns the rules for a chain; before the chain is known, returns the strictest rules.
 fn rules(config: &ChainConfig, consistent: bool, chain_id: Option<u64>) -> Rules {
     let development = chain_id.is_none_or(is_development);
     Rules {

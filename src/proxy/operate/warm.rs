@@ -244,7 +244,7 @@ impl Warmer {
     async fn target(&self, number: BlockNumber) -> Result<Target, UpstreamError> {
         let view = &self.view;
         let arrival = view.clock().now();
-        // Learn the finalized block first: if the proxy does not know that a block is final when it requests it, an
+        // Learn the finalized block first: if the proxy requests a block without knowing that the block is final, an
         // unproved answer needs a second fetch.
         self.head.establish_finality(arrival).await?;
         let look = || view.tracker().lookup(number, arrival);

@@ -10,7 +10,7 @@ use crate::{
     upstream::{ChainIdentity, is_development},
 };
 
-/// The chain of this proxy as the key of tier entries. Clones share it.
+/// The chain of this proxy, as the key of tier entries. Clones share the state.
 #[derive(Clone, Debug)]
 pub(super) struct StoredChain {
     tiers: Tiers,

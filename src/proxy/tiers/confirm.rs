@@ -69,8 +69,8 @@ impl Confirmation {
     pub(super) fn checkpoint(&self, check: impl FnOnce(&Tracker) -> bool) -> Option<Checkpoint> {
         let Inner { tiers, chain, view, .. } = &*self.0;
         let chain = chain.key()?;
-        // Read the generation before the finalized block. If the tiers are doubted in between, perhaps because of this
-        // very block, the tiers then ignore the checkpoint.
+        // Read the generation before the finalized block. If the confirmation of the tiers is withdrawn in between,
+        // perhaps because of this very block, the tiers then ignore the checkpoint.
         let generation = tiers.generation();
         let tracker = view.tracker();
         let block = tracker.finalized().filter(|_| check(&tracker))?;
@@ -96,8 +96,8 @@ impl Confirmation {
     pub(super) fn start(&self, checkpoint: Checkpoint) -> Option<RunningTask> {
         let Inner { tiers, under_way, last, .. } = &*self.0;
         let is_due = |last: Attempt| {
-            // After a new doubt, retry soon, but not at once: two instances that share a tier could make each other
-            // doubt it again and again.
+            // If the confirmation was withdrawn since the last attempt, retry soon, but not at once: two instances that
+            // share a tier could cause such withdrawals for each other again and again.
             let is_doubted = last.generation != tiers.generation();
             let pause = if is_doubted { FIRST_PAUSE } else { last.backoff.last_pause() };
             last.ended.elapsed() >= pause
@@ -132,7 +132,8 @@ impl Inner {
     async fn try_to_confirm(&self, checkpoint: Checkpoint) -> Result<(), UpstreamError> {
         let Checkpoint { chain, block: (final_now, _), generation } = checkpoint;
         let unconfirmed = self.tiers.unconfirmed(chain).await;
-        // After a new doubt, for example because of an alarm, the block of `checkpoint` may no longer be final.
+        // If the confirmation was withdrawn meanwhile, for example because of an alarm, the block of `checkpoint` may
+        // no longer be final.
         if unconfirmed.is_empty() || self.tiers.generation() != generation {
             return Ok(());
         }

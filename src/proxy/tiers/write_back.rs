@@ -79,8 +79,8 @@ impl WriteBack {
     }
 
     /// Returns the checkpoint with which to write this content to tiers; `None` if tiers must not store the content.
-    /// The content must be final and proved. On a chain without proofs, the proxy must instead have requested it after
-    /// it became final.
+    /// The content must be final and proved. On a chain without proofs, the proxy must instead have requested the
+    /// content after its block became final.
     fn final_by<T>(
         &self,
         kind: Kind,
