@@ -1,4 +1,4 @@
-//! Binds an address and accepts connections until it is stopped.
+//! Binds an address and accepts connections until the listener stops.
 
 use std::{
     collections::VecDeque,
@@ -23,16 +23,17 @@ use super::{
     slots::{Slots, Trusted},
 };
 
-/// Pause after `accept` has failed for lack of files or memory.
+/// Pause after `accept` has failed because the process ran out of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Most connections that wait for a slot. Further ones are closed, so that connections of other addresses are accepted.
+/// Maximum number of accepted connections that wait for a slot. The listener closes further ones instead of pausing
+/// `accept`, so that other addresses can still connect.
 const MAX_WAITING: usize = 64;
 
-/// How often a waiting connection checks whether another one has become idle.
+/// How often the listener checks whether a waiting connection can displace one that has become idle.
 const WAITING_TICK: Duration = Duration::from_millis(20);
 
-/// Time between warnings: an operator must learn of failing accepts, but not twenty times a second.
+/// Minimum time between two warnings about failing accepts, which can fail twenty times a second.
 const ACCEPT_WARN_EVERY: Duration = Duration::from_secs(10);
 
 /// The listener could not bind its address.
@@ -70,13 +71,14 @@ impl Listener {
         Ok(Self { tcp, address, config, tls: None, trusted: Arc::new(|_| false), metrics })
     }
 
-    /// Serves only TLS, if there is a certificate.
+    /// Accepts only TLS connections if `tls` is set, and only plain ones otherwise.
     #[must_use]
     pub fn with_tls(self, tls: Option<Tls>) -> Self {
         Self { tls, ..self }
     }
 
-    /// Displaces connections of trusted proxies after all others, and closes none of them for a refused request.
+    /// Sets which peers are trusted proxies. The listener displaces their connections last, and does not close them
+    /// after a refused request.
     #[must_use]
     pub fn with_trusted(self, is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
         Self { trusted: Arc::new(is_trusted), ..self }
@@ -95,7 +97,7 @@ impl Listener {
         let slots = Arc::new(Slots::new(config.max, trusted));
         let mut acceptor = Acceptor { tcp, slots, waiting: VecDeque::new(), warned: None };
         let (stop_all, stopping) = watch::channel(false);
-        // Dropped when this future ends or is dropped: that cuts off all connections.
+        // When this future ends or is dropped, `_until` is dropped, too, which cuts off all connections.
         let (_until, open) = watch::channel(());
         let connections = Connections::new(config, tls, metrics, stopping, open);
         tokio::select! {
@@ -103,7 +105,8 @@ impl Listener {
             () = stop => {}
         }
         acceptor.last(&connections, &service);
-        // From here on, only open connections hold receivers of `stop_all`, which closes when the last one ends.
+        // From here on, only open connections hold receivers of `stop_all`, so `closed()` resolves when the last
+        // connection ends.
         drop(connections);
         stop_all.send_replace(true);
         if time::timeout(drain_timeout, stop_all.closed()).await.is_err() {
@@ -115,7 +118,8 @@ impl Listener {
 struct Acceptor {
     tcp: TcpListener,
     slots: Arc<Slots>,
-    /// Accepted connections without a slot: their address holds the most, and all its connections are busy.
+    /// Accepted connections that wait for a slot, because each connection that they could displace is busy, or because
+    /// too many displaced connections have not ended.
     waiting: VecDeque<Arrival>,
     warned: Option<Instant>,
 }
@@ -130,15 +134,16 @@ struct Arrival {
 impl Acceptor {
     async fn run(&mut self, connections: &Connections, service: &impl HttpService) {
         loop {
-            // While displaced connections end, no connection is accepted: newcomers of any address wait in the backlog.
+            // While too many displaced connections have not ended, the listener accepts none: newcomers wait in the
+            // system's backlog.
             let is_settling = self.slots.is_settling();
             let waits = is_settling || !self.waiting.is_empty();
             tokio::select! {
                 arrived = accept(&self.tcp), if !is_settling => match arrived {
                     Ok(arrival) => self.waiting.push_back(arrival),
                     Err(error) => {
-                        // Out of files or memory (EMFILE and the like): the connection stays in the backlog, so
-                        // accepting again at once would only spin.
+                        // The process has run out of file descriptors or memory (EMFILE and the like). The connection
+                        // stays in the backlog, so an immediate retry would only spin.
                         self.warn(&error);
                         self.slots.give_up_one();
                         time::sleep(ACCEPT_PAUSE).await;
@@ -148,15 +153,15 @@ impl Acceptor {
                 () = time::sleep(WAITING_TICK), if waits => {}
             }
             self.serve_waiting(connections, service);
-            // Closes the newest: a client with so many connections can retry later.
+            // Closes the newest waiting connection. Its client can retry later.
             if self.waiting.len() > MAX_WAITING && self.waiting.pop_back().is_some() {
                 debug!("connection closed: too many connections wait for a slot");
             }
         }
     }
 
-    /// Serves the connections in the backlog that find a slot, before the socket closes: their clients could not know that
-    /// the listener stops, and would lose the requests that they have sent.
+    /// Accepts and serves the connections in the backlog before the socket closes, as far as there are slots. Their
+    /// clients cannot know that the listener stops, and would lose requests that they have already sent.
     fn last(mut self, connections: &Connections, service: &impl HttpService) {
         while let Some(Ok(arrival)) = accept(&self.tcp).now_or_never() {
             self.waiting.push_back(arrival);
@@ -164,9 +169,10 @@ impl Acceptor {
         self.serve_waiting(connections, service);
     }
 
-    /// Serves the waiting connections for which there are slots, free or of displaced connections.
+    /// Serves each waiting connection that gets a slot, either a free one or that of a connection that it displaces.
     fn serve_waiting(&mut self, connections: &Connections, service: &impl HttpService) {
-        // Tries each address only until its first failure.
+        // Addresses that got no slot in this loop. Their further connections would get none either, so the loop skips
+        // them.
         let mut in_vain = Vec::new();
         for arrival in std::mem::take(&mut self.waiting) {
             let slot = if in_vain.contains(&arrival.peer) { None } else { self.slots.take(arrival.peer) };
@@ -196,7 +202,7 @@ async fn accept(tcp: &TcpListener) -> io::Result<Arrival> {
     loop {
         match tcp.accept().await {
             Ok((stream, peer)) => {
-                // Answers are written whole: Nagle's algorithm would only delay them.
+                // Nagle's algorithm would only delay the answers, which are written whole.
                 if let Err(error) = stream.set_nodelay(true) {
                     debug!(%error, "cannot disable Nagle's algorithm; the peer has probably disconnected");
                 }

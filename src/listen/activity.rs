@@ -1,8 +1,8 @@
 //! Tracks the phase of a connection and its duration.
 //!
-//! The connection updates counters and flags without reading a clock; a watchdog samples them a few times per time-out. So
-//! a request pays a few relaxed atomic operations for all time-outs together, and the watchdog notices a time-out at most
-//! half of its length late.
+//! The connection only updates counters and flags, and never reads a clock. A watchdog samples them several times per
+//! time-out. So all time-outs together cost a request only a few relaxed atomic operations; in exchange, the watchdog
+//! may notice a time-out late, by at most half of its length.
 
 use std::{
     io,
@@ -26,8 +26,8 @@ use tokio::{
 
 use super::{Config, linger::Linger};
 
-/// Age from which a connection with an unfinished request head can be displaced. A head is a packet or two: a client that
-/// needs longer is slow or hostile.
+/// Time after which a connection with an unfinished request head can be displaced. A head is one or two packets, so a
+/// client that needs longer is slow or hostile.
 const HEAD_GRACE: Duration = Duration::from_secs(1);
 
 /// Why a connection was closed before its peer closed it.
@@ -52,23 +52,27 @@ pub(super) struct Activity {
     requests: AtomicU64,
     /// Number of requests whose answer has not been passed to hyper in full.
     in_flight: AtomicUsize,
-    /// Whether bytes have arrived since the last request ended: the start of another head.
+    /// Whether bytes have arrived since the last request ended. Over HTTP/1.1, they are the start of the next
+    /// request's head.
     has_read: AtomicBool,
     /// Whether the socket accepts no more bytes until the peer reads.
     write_blocked: AtomicBool,
-    /// Number of answers with a part that is ready for the peer.
+    /// Number of answers whose next part is ready to be sent to the peer.
     ready: AtomicUsize,
-    /// Increases whenever the peer reads a part of an answer.
+    /// Number of times that the peer has shown that it reads: a blocked write succeeded, or hyper asked for the next
+    /// part of an answer.
     taken: AtomicU64,
-    /// Whether this is HTTP/2: bytes between requests are then pings and window updates, not heads.
+    /// Whether the connection uses HTTP/2, where bytes between requests may be pings or window updates instead of a
+    /// head.
     multiplexed: AtomicBool,
     /// Whether the last request was answered before all of its body was read.
     unread: AtomicBool,
-    /// Whether the connection ends with this answer: too much of the body is unread, or the request was refused.
+    /// Whether the connection closes after the current answer, because too much of the request body is unread or
+    /// because the request was refused.
     ends: AtomicBool,
-    /// Whether everything is sent and the connection lingers until the peer has read it.
+    /// Whether all answers are sent and the connection only lingers until the peer closes its side.
     closing: AtomicBool,
-    /// The phase that the watchdog saw last, and since when.
+    /// The phase at the watchdog's last sample, and the time when the watchdog first saw it.
     sampled: Mutex<Option<(Phase, Instant)>>,
     /// Whether the peer is a trusted proxy or has sent a valid key.
     is_trusted: AtomicBool,
@@ -79,18 +83,19 @@ pub(super) struct Activity {
     cut_off: Notify,
 }
 
-/// The cost of closing a connection for another; the cheapest comes first.
+/// How much harm it does to close a connection in favour of another; the least harmful class comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum EvictionClass {
     /// The connection has no open request.
     Idle,
     /// The head of a request has been incomplete for [`HEAD_GRACE`].
     Head,
-    /// The connection answers a request, or a head has just begun.
+    /// The connection answers a request, or has just begun to receive a head.
     Busy,
 }
 
-/// The phase of a connection. If two samples of the watchdog are equal, the phase has lasted since the first.
+/// The phase of a connection. The counters in a phase change with each request or read, so two equal samples of the
+/// watchdog show that the same phase has lasted since the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     FirstByte,
@@ -115,7 +120,7 @@ pin_project! {
 pub(super) struct RequestGuard(Arc<Activity>);
 
 pin_project! {
-    /// The body of an answer. Records whether a part of it is ready for the peer.
+    /// The body of an answer. Records whether its next part is ready to be sent to the peer.
     pub(super) struct WatchedBody<B> {
         #[pin]
         body: B,
@@ -187,7 +192,7 @@ impl Activity {
         self.is_trusted.store(true, Relaxed);
     }
 
-    /// Returns the cost of closing the connection, and the age of its phase.
+    /// Returns how much harm it does to close the connection, and how long its phase has lasted.
     pub(super) fn standing(&self) -> (EvictionClass, Duration) {
         let phase = self.phase();
         let sampled = self.sampled.lock().filter(|(sampled, _)| *sampled == phase);
@@ -200,8 +205,9 @@ impl Activity {
         (standing, age)
     }
 
-    /// Closes the connection for another. A request that arrives at the same moment is still answered, except over HTTP/2,
-    /// where the peer would have to take part in closing.
+    /// Closes the connection in favour of another. An idle HTTP/1.1 connection closes gracefully, so that a request
+    /// that arrives at the same moment is still answered. All others are cut off; a graceful close over HTTP/2 would
+    /// depend on the peer.
     pub(super) fn displace(&self) {
         self.is_displaced.store(true, Relaxed);
         match self.phase() {
@@ -214,20 +220,21 @@ impl Activity {
         self.is_displaced.load(Relaxed)
     }
 
-    /// Resolves when the connection is to answer open requests and accept no others.
+    /// Resolves when the connection must accept no more requests and only answer the open ones.
     pub(super) async fn finishing(&self) {
         self.finish.notified().await;
     }
 
-    /// Records that a request's body was dropped before its end. Over HTTP/1.1 the connection closes, unless the rest is
-    /// short; over HTTP/2 other streams go on.
+    /// Records that the service dropped a request's body before its end. Over HTTP/1.1, the connection then closes
+    /// after the answer, unless the unread rest is short. Over HTTP/2, it stays open, because its other streams are
+    /// not affected.
     pub(super) fn body_left_unread(&self, is_short: bool) {
         let concerns = !self.multiplexed.load(Relaxed);
         self.unread.store(concerns, Relaxed);
         self.ends.store(concerns && !is_short, Relaxed);
     }
 
-    /// Resolves to the reason when the connection should be closed.
+    /// Runs the watchdog. Resolves when the connection must be closed, and returns the reason.
     pub(super) async fn expired(&self, config: &Config) -> Closed {
         let limits =
             [config.first_byte_timeout, config.head_timeout, config.idle_timeout, config.stall_timeout];
@@ -275,7 +282,8 @@ impl Activity {
 // === impl Phase ===
 
 impl Phase {
-    /// Returns the time to the next sample: sooner for a head, which can be displaced only after two equal samples.
+    /// Returns the time to the next sample. For a head it is at most [`HEAD_GRACE`], because a head can be displaced
+    /// only after two equal samples that far apart.
     fn tick(self, tick: Duration) -> Duration {
         if matches!(self, Self::Head { .. }) { tick.min(HEAD_GRACE) } else { tick }
     }
@@ -295,7 +303,7 @@ impl Phase {
 // === impl RequestGuard ===
 
 impl RequestGuard {
-    /// Records that the request was refused: the connection ends with this answer, unless its peer is trusted.
+    /// Records that the request was refused. The connection then closes after this answer, unless its peer is trusted.
     pub(super) fn refused(&self) {
         if self.0.is_trusted.load(Relaxed) {
             return;
@@ -307,7 +315,7 @@ impl RequestGuard {
         }
     }
 
-    /// Returns whether the connection ends with this answer.
+    /// Returns whether the connection closes after this answer.
     pub(super) fn ends_connection(&self) -> bool {
         self.0.ends.load(Relaxed)
     }
@@ -328,8 +336,9 @@ impl<IO> Watched<IO> {
     }
 }
 
-/// Records whether the socket accepts more bytes. Only a write after a blocked one proves that the peer reads: while the
-/// socket has space, pings of an HTTP/2 peer that reads no answers are still answered.
+/// Records whether a write is blocked. Only a write that succeeds after a blocked one shows that the peer reads. Other
+/// writes show nothing: while the send buffer has space, hyper even answers pings of an HTTP/2 peer that reads no
+/// answers.
 fn noted(activity: &Activity, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
     let was_blocked = activity.write_blocked.swap(written.is_pending(), Relaxed);
     if was_blocked && written.is_ready() {
@@ -377,7 +386,7 @@ impl<IO: AsyncRead + AsyncWrite> AsyncWrite for Watched<IO> {
         let mut this = self.project();
         if this.linger.is_none() {
             ready!(this.io.as_mut().poll_shutdown(cx))?;
-            // A displaced connection does not linger: a newcomer waits for its file.
+            // A displaced connection does not linger, because a newcomer may need its file descriptor.
             if !this.activity.unread.load(Relaxed) || this.activity.is_displaced() {
                 return Poll::Ready(Ok(()));
             }
@@ -390,7 +399,7 @@ impl<IO: AsyncRead + AsyncWrite> AsyncWrite for Watched<IO> {
 // === impl WatchedBody ===
 
 impl<B> WatchedBody<B> {
-    /// Wraps the body of an answer, whose head is ready for the peer.
+    /// Wraps the body of an answer. It counts as ready at first, because the answer's head is ready to be sent.
     pub(super) fn new(body: B, in_flight: RequestGuard) -> Self {
         in_flight.0.ready.fetch_add(1, Relaxed);
         Self { body, is_ready: true, in_flight }
@@ -414,7 +423,7 @@ impl<B: Body> Body for WatchedBody<B> {
             _ => {}
         }
         *this.is_ready = frame.is_ready();
-        // The connection polls for the next part once the peer has read enough of the earlier ones.
+        // hyper polls for the next part once the peer has read enough of the earlier parts.
         activity.taken.fetch_add(1, Relaxed);
         frame
     }

@@ -8,25 +8,25 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Most open connections. At the cap, each newcomer displaces a connection of the address that holds the most: idle ones
-    /// first, then unfinished request heads, then busy ones.
+    /// Maximum number of open connections. At the cap, each new connection displaces one of the address that holds the
+    /// most: an idle one first, then one with an unfinished request head, then a busy one.
     pub max: usize,
-    /// Time from accepting a connection to its first byte: even a client that connects early soon sends its first request.
-    /// Not configurable: only tests change it.
+    /// Maximum time from accepting a connection to its first byte. Even a client that connects in advance sends its
+    /// first request sooner. Not configurable: only tests change it.
     #[serde(skip)]
     pub first_byte_timeout: Duration,
-    /// Time from the first byte of a request to the end of its head, which is one packet. Not configurable: only tests
-    /// change it.
-    #[serde(skip)]
-    pub head_timeout: Duration,
-    /// Time between two requests on a connection.
-    #[serde(with = "humantime_serde")]
-    pub idle_timeout: Duration,
-    /// Time in which a peer must read some of an answer that is ready: networks recover within this, or not at all. Not
+    /// Maximum time from the first byte of a request to the end of its head, which usually fits into one packet. Not
     /// configurable: only tests change it.
     #[serde(skip)]
+    pub head_timeout: Duration,
+    /// Maximum time between two requests on a connection.
+    #[serde(with = "humantime_serde")]
+    pub idle_timeout: Duration,
+    /// Time within which a peer must read some of an answer that is ready. If a network has not recovered by then, it
+    /// probably will not. Not configurable: only tests change it.
+    #[serde(skip)]
     pub stall_timeout: Duration,
-    /// Time for open requests to finish when the listener closes.
+    /// Time that open requests have to finish when the listener closes.
     #[serde(with = "humantime_serde")]
     pub drain_timeout: Duration,
 }

@@ -34,19 +34,20 @@ use super::{
     slots::Slot,
 };
 
-/// Largest head of a request; known clients need less than half of it.
+/// Maximum size of a request head in bytes. Known clients need less than half of it.
 const MAX_HEAD: u32 = 64 * 1024;
 
-/// Concurrent requests on one HTTP/2 connection.
+/// Maximum number of concurrent requests on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 128;
 
-/// Most bytes that one HTTP/2 stream buffers for a peer that does not read.
+/// Maximum number of bytes that one HTTP/2 stream buffers for a peer that does not read.
 const MAX_SEND_BUFFER: usize = 128 * 1024;
 
-/// When the listener stops, a connection without any request yet may have one on its way: it stays open this long.
+/// How long a connection that has received no request stays open after the listener stops, because its first request
+/// may be on its way.
 const HEARING: Duration = Duration::from_millis(250);
 
-/// How long a peer without an open request may take to close its side, once the connection finishes.
+/// How long a connection without an open request may take to close after its graceful shutdown begins.
 const FINISHING: Duration = Duration::from_secs(1);
 
 /// State that all connections of a listener share.
@@ -64,8 +65,9 @@ pub(super) struct Connections {
 
 /// Counts the requests that pass through `inner`.
 ///
-/// hyper calls through a shared reference. Cloning the service for each request would touch the reference counts that all
-/// layers share. The lock belongs to one connection and is never held across an await.
+/// hyper calls a service through `&self`, but `inner` needs `&mut self`, hence the lock. It belongs to one connection
+/// and is never held across an await. Cloning `inner` for each request would instead change reference counts that all
+/// connections share.
 struct CountedService<S> {
     inner: Mutex<S>,
     activity: Arc<Activity>,
@@ -94,9 +96,9 @@ impl Connections {
         let mut http = auto::Builder::new(TokioExecutor::new());
         http.http1()
             .timer(TokioTimer::new())
-            // hyper's time-out includes idle time; `Activity` distinguishes the two.
+            // hyper's time-out includes idle time, for which `Activity` has a separate time-out.
             .header_read_timeout(None)
-            // Would delay answers without bound while further requests arrive.
+            // Flushing pipelined answers together would delay them for as long as further requests arrive.
             .pipeline_flush(false)
             .max_buf_size(MAX_HEAD as usize);
         http.http2()
@@ -125,7 +127,7 @@ impl Connections {
                     None => Stream::plain(stream, activity.clone()),
                     Some(tls) => tokio::select! {
                         secured = Stream::secure(stream, activity.clone(), tls, &this.metrics) => secured?,
-                        // No request of this connection can have been read yet.
+                        // A connection in its handshake has no request to answer.
                         _ = stopping.changed() => return None,
                     },
                 };
@@ -144,7 +146,8 @@ impl Connections {
                 if !is_stopping {
                     connection.as_mut().graceful_shutdown();
                     let mut requests = None;
-                    // Answers open requests and those already on their way. Cuts off a peer that goes on sending requests.
+                    // Waits until the open requests are answered, and those that were on their way. Cuts off a peer
+                    // that keeps sending requests.
                     while time::timeout(FINISHING, connection.as_mut()).await.is_err()
                         && activity.is_answering()
                         && *requests.get_or_insert(activity.requests()) == activity.requests()
@@ -169,7 +172,7 @@ impl Connections {
             let mut ended = seldom_polled(async {
                 tokio::select! {
                     reason = activity.expired(&this.config) => Some(reason),
-                    // Nothing is ever sent on this channel: it only closes.
+                    // `changed` returns an error when the listener drops the sender, which never sends a value.
                     _ = open.changed() => None,
                 }
             });
@@ -192,8 +195,8 @@ impl Connections {
     }
 }
 
-/// Wraps a future so that it is polled only when it is woken, not each time its connection makes progress. It is exempt from
-/// tokio's cooperative budget, which a peer that floods the connection could use up.
+/// Wraps a future so that it is polled only when it is woken, not each time its connection makes progress. The future
+/// is exempt from tokio's cooperative budget, because a peer that floods the connection could use up that budget.
 fn seldom_polled<F: Future>(future: F) -> FuturesUnordered<Unconstrained<F>> {
     std::iter::once(unconstrained(future)).collect()
 }
@@ -232,7 +235,7 @@ where
         // Keeps web pages from loading an answer as a script or a style sheet.
         response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         if in_flight.ends_connection() {
-            // The connection ends with this answer: a client with a connection pool must not reuse it.
+            // Tells a client with a connection pool not to reuse the connection, which closes after this answer.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         Poll::Ready(Ok(response.map(|body| WatchedBody::new(body, in_flight))))

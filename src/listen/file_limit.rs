@@ -12,7 +12,7 @@ pub struct FileLimit {
 
 /// Raises the soft limit on open files to `needed`, as far as the hard limit allows.
 ///
-/// The caller reports a limit that is still too low, because it knows the consequences.
+/// If the limit is still too low, the caller reports it, because only the caller knows the consequences.
 pub fn raise_file_limit(needed: u64) -> FileLimit {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let Some(soft) = current.filter(|soft| *soft < needed) else {

@@ -1,7 +1,7 @@
 //! The TLS handshake of a connection.
 //!
-//! The handshake runs in the connection's own task, so it delays no other connection. The bytes that it reads count as the
-//! start of a request head, so the same time-outs end it.
+//! The handshake runs in the connection's own task, so it delays no other connection. [`Activity`] treats its bytes as
+//! the start of a request head, so the time-outs for heads also limit the handshake.
 
 use std::{
     cell::RefCell,
@@ -30,11 +30,12 @@ const SPEAK_TLS: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; c
                          content-length: 41\r\nx-content-type-options: nosniff\r\n\
                          connection: close\r\n\r\nthis port requires TLS; retry with https\n";
 
-/// Pieces of up to this many bytes in total are copied into one write: that costs less than a vectored write.
+/// Maximum total size of the buffers of a vectored write that are copied into one buffer, because one plain write of
+/// that size costs less.
 const JOINED: usize = 4 << 10;
 
 thread_local! {
-    /// Buffer for joined pieces, used only during a write.
+    /// The buffer that [`poll_write_joined`] copies into. Its content is used only during the call.
     static JOINT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -44,7 +45,7 @@ pub(super) enum Stream {
     Tls(Box<TlsStream<Watched<TcpStream>>>),
 }
 
-/// Counts a handshake as failed if it is dropped before its end.
+/// Counts a handshake as failed if the guard is dropped before the handshake ends.
 struct HandshakeGuard<'a> {
     metrics: &'a Metrics,
     ended: bool,
@@ -58,7 +59,7 @@ impl Stream {
         Self::Plain(Watched::new(tcp, activity))
     }
 
-    /// Performs the handshake; `None` if it fails, after logging and counting the failure.
+    /// Performs the handshake. If it fails, logs and counts the failure and returns `None`.
     pub(super) async fn secure(
         tcp: TcpStream,
         activity: Arc<Activity>,
@@ -91,7 +92,8 @@ async fn secure(
     let mut io = Watched::new(tcp, activity.clone());
     // A TLS record begins with a control byte, an HTTP request with the name of a method.
     if first[0].is_ascii_alphabetic() {
-        // The request is unread: has `Linger` read and discard it, so that the answer reaches the client.
+        // Marks the request as unread, so that `Linger` reads and discards it. Otherwise the client might lose the
+        // answer.
         activity.body_left_unread(false);
         let _ = io.write_all(SPEAK_TLS.as_bytes()).await;
         let _ = io.shutdown().await;

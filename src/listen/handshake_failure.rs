@@ -9,9 +9,9 @@ pub(super) enum HandshakeFailure {
     PlainHttp,
     /// The peer sent something other than TLS.
     NotTls,
-    /// Both sides have no version, cipher or protocol in common.
+    /// The two sides have no TLS version, cipher or application protocol in common.
     Incompatible,
-    /// The peer sent an alert, mostly because it does not trust the certificate.
+    /// The peer sent an alert, usually because it does not trust the certificate.
     Declined,
     /// The peer violated the TLS protocol.
     Misbehaved,

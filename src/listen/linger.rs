@@ -1,8 +1,9 @@
 //! Closes a connection so that its last answer reaches the peer.
 //!
-//! A request can be answered before its body is read: if it is too large, or if there are too many requests. HTTP/1.1 must
-//! close the connection then. But the system resets a socket that is closed while its peer still sends, and the peer loses
-//! the answer that explains the error. So the listener reads and discards the rest for a while.
+//! The service may answer a request before it has read the body, for example because the body is too large or the
+//! client sends too many requests. HTTP/1.1 must close the connection then. But the system resets a socket that is
+//! closed while its peer still sends, and the peer loses the answer that explains the error. So the listener first
+//! reads and discards the rest of the request, for a limited time.
 
 use std::{
     future::Future,
@@ -17,13 +18,13 @@ use tokio::{
     time::{self, Sleep},
 };
 
-/// Longest time to linger: a client that has not read its answer by then will not.
+/// Maximum time to linger. A client that has not read its answer by then probably never will.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// Most bytes to discard: three times the largest body that is accepted by default.
+/// Maximum number of bytes to discard: about three times the largest body that is accepted by default.
 const LINGER_BYTES: usize = 16 << 20;
 
-/// Bytes to discard per read.
+/// Maximum number of bytes to discard per read.
 const SCRAP: usize = 16 * 1024;
 
 /// Reads and discards the rest of a request.
@@ -39,7 +40,7 @@ impl Linger {
         Self { until: Box::pin(time::sleep(LINGER)), left: LINGER_BYTES }
     }
 
-    /// Resolves when the peer closes its side, or at a limit.
+    /// Resolves when the peer closes its side, or when the limit on time or bytes is reached.
     pub(super) fn poll<IO: AsyncRead>(&mut self, mut io: Pin<&mut IO>, cx: &mut Context<'_>) -> Poll<()> {
         if self.until.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());

@@ -49,7 +49,7 @@ impl Metrics {
             "TLS handshakes of client connections that failed, by reason",
             inner.handshakes_failed.clone(),
         );
-        // Created at 0: `rate()` does not see the first increment of a counter that appears with it.
+        // Creates the counters at 0: if a counter first appears with value 1, `rate()` misses that increment.
         for reason in Closed::ALL.map(Closed::as_str) {
             drop(inner.closed.get_or_create(&Labels { reason }));
         }

@@ -1,8 +1,9 @@
 //! Listening sockets: binds, accepts, serves HTTP on connections, and closes them.
 //!
-//! A listener serves any `tower::Service` over HTTP/1.1 and HTTP/2, in plain text or over TLS: the RPC edge, the admin
-//! listener and the development chain use it. It survives running out of files, keeps to its connection cap by displacing
-//! connections of the address that holds the most, and has a time-out for each phase in which a peer could stall.
+//! A listener serves any `tower::Service` over HTTP/1.1 and HTTP/2, in plain text or over TLS. Clients' calls, the
+//! admin interface and the development chain each have one. A listener survives running out of file descriptors, and
+//! has a time-out for each phase in which a peer could stall. At its cap on connections, it displaces connections of
+//! the address that holds the most.
 //!
 //! # Floors
 //! Each line imports only from the lines below it.

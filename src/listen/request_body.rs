@@ -13,7 +13,8 @@ use hyper::body::Incoming;
 
 use super::{activity::Activity, peer::Peer};
 
-/// Longest unread rest of a body that is skipped to keep the connection: it has mostly arrived together with the head.
+/// Maximum number of unread bytes of a body with which the connection can stay open. Such a short rest has usually
+/// arrived together with the head, so hyper can skip it.
 const SHORT: u64 = 4096;
 
 /// The body of a request, as it comes from the connection.

@@ -8,13 +8,13 @@ use tower::{BoxError, Service};
 
 use super::RequestBody;
 
-/// Response extension: the client has no access or is over its rate. The connection closes after this response, unless the
-/// peer is a trusted proxy or has sent a valid key.
+/// Response extension that marks a refused request: the client has no access or exceeds its rate limit. The connection
+/// closes after this response, unless the peer is a trusted proxy or has sent a valid key.
 #[derive(Clone, Copy, Debug)]
 pub struct Refused;
 
-/// A service that a listener can serve, with one clone per connection. It must always be ready: the listener does not call
-/// `poll_ready`.
+/// A service that a listener can serve, with one clone per connection. The service must always be ready, because the
+/// listener does not call `poll_ready`.
 ///
 /// Implemented for every service that meets the bounds.
 pub trait HttpService:
@@ -27,7 +27,7 @@ pub trait HttpService:
     + Send
     + 'static
 {
-    /// The body of its responses.
+    /// The body of the service's responses.
     type Body: Body<Data: Send, Error: Error + Send + Sync> + Send + 'static;
 }
 

@@ -1,8 +1,8 @@
-//! The slots of a listener: which connections hold them, and which connection a newcomer displaces.
+//! Enforces the cap on open connections. Each open connection holds a slot; a new connection is a *newcomer*.
 //!
-//! There is no cap per address while the listener has free slots: all clients of a sidecar share one address. Once the
-//! listener is full, a newcomer displaces a connection of the address that holds the most. So an address that opens ever
-//! more connections displaces its own, and a newcomer from any other address gets a slot at once.
+//! There is no cap per address while the listener has free slots, because all clients of a sidecar share one address.
+//! Once the listener is full, a newcomer displaces a connection of the address that holds the most. So an address that
+//! opens ever more connections displaces its own, and a newcomer from any other address gets a slot at once.
 
 use std::{
     cmp::Reverse,
@@ -17,18 +17,19 @@ use tokio::sync::Notify;
 use super::activity::{Activity, EvictionClass};
 use crate::client::network;
 
-/// At most one sixteenth as many displaced connections as slots may be ending. Beyond that, newcomers wait for one of them
-/// to end: their files are not free yet.
+/// The number of slots divided by this is the maximum number of displaced connections that have not ended. At that
+/// maximum, newcomers wait, because displaced connections still hold file descriptors.
 const ENDING_PART: usize = 16;
 
-/// Lower bound of that limit, for listeners with few slots.
+/// Lower bound of the maximum that [`ENDING_PART`] yields, for listeners with few slots.
 const MIN_ENDING: usize = 8;
 
-/// Connections that are examined before an idle one is displaced: examining all would cost too much for each of many
-/// newcomers. The next search goes on after the last displaced connection.
+/// Number of connections after which the search for one to displace stops if it has found an idle one. A search of all
+/// connections for each of many newcomers would cost too much. The next search starts after the last displaced
+/// connection.
 const SAMPLE: usize = 16;
 
-/// Returns whether a peer is a trusted proxy by the configuration in force.
+/// Returns whether a peer is a trusted proxy in the current configuration.
 pub(super) type Trusted = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
 
 /// All slots of a listener.
@@ -47,7 +48,7 @@ pub(super) struct Slot {
     pub(super) activity: Arc<Activity>,
 }
 
-/// The holder of slots: an address, or an IPv6 /64.
+/// The holder of slots: an IPv4 address, or an IPv6 /64 network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct AddressConnections {
     /// `None` if the peer's address is unknown.
@@ -61,7 +62,7 @@ struct State {
     /// Number of displaced connections that have not ended.
     ending: usize,
     opened: u64,
-    /// Id at which the search for a connection to displace continues.
+    /// Id of the connection at which the next search for one to displace starts.
     cursor: u64,
     /// The connections of each holder, oldest first.
     holders: HashMap<AddressConnections, OpenConnections>,
@@ -77,8 +78,9 @@ impl Slots {
         Self { max, trusted, state: Mutex::default(), freed: Notify::new() }
     }
 
-    /// Takes a slot for a connection from this address: a free one, or that of a connection that it displaces. `None` if all
-    /// connections that it could displace are busy, or if too many displaced ones have not ended.
+    /// Takes a slot for a new connection from `peer`: a free slot, or the slot of a connection that it displaces.
+    /// Returns `None` if every connection that it could displace is busy, or if too many displaced connections have
+    /// not ended.
     pub(super) fn take(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<Slot> {
         let holder = self.holder(peer);
         let mut state = self.state.lock();
@@ -87,7 +89,7 @@ impl Slots {
         } else if self.is_full_of_ending(&state) {
             return None;
         } else {
-            // The newcomer has the slot from here on, even before the displaced connection's task ends.
+            // `taken` stays the same, because the newcomer takes over the slot before the displaced connection ends.
             state.displace(Some(holder))?;
         }
         let activity = Arc::new(Activity::new(holder.is_trusted));
@@ -97,7 +99,7 @@ impl Slots {
         Some(Slot { slots: self.clone(), holder, id, activity })
     }
 
-    /// Returns whether too many displaced connections have not ended: no newcomer gets a slot meanwhile.
+    /// Returns whether too many displaced connections have not ended. Meanwhile, newcomers cannot displace others.
     pub(super) fn is_settling(&self) -> bool {
         self.is_full_of_ending(&self.state.lock())
     }
@@ -106,7 +108,7 @@ impl Slots {
         state.ending >= MIN_ENDING.max(self.max / ENDING_PART)
     }
 
-    /// Closes a connection that is not busy, if there is one, because the process has run out of files.
+    /// Closes a connection that is not busy, if there is one, to free a file descriptor.
     pub(super) fn give_up_one(&self) {
         let mut state = self.state.lock();
         if state.displace(None).is_some() {
@@ -128,10 +130,12 @@ impl Slots {
 // === impl State ===
 
 impl State {
-    /// Closes a connection of the holder with the most, if it has a candidate; else one of the newcomer's own, or of another
-    /// holder with more. Trusted proxies come last: one of their connections may serve many clients.
+    /// Closes one connection in favour of `newcomer`. Tries the address with the most connections first. If none of
+    /// its connections can be closed, tries the newcomer's own address and those that hold more, in order of their
+    /// number of connections. Trusted proxies come last, because one of their connections may serve many clients.
+    /// Without a newcomer, any address may lose a connection.
     fn displace(&mut self, newcomer: Option<AddressConnections>) -> Option<()> {
-        // Of holders with equally many, the newcomer's own address goes first.
+        // Of two addresses with equally many connections, the newcomer's own ranks higher.
         let rank =
             |holder: &AddressConnections, held: usize| (!holder.is_trusted, held, Some(*holder) == newcomer);
         let ranked = |(holder, held): &(&AddressConnections, &OpenConnections)| rank(holder, held.len());
@@ -151,21 +155,21 @@ impl State {
         Some(())
     }
 
-    /// Returns the connection of this holder that costs the least to close.
+    /// Returns the connection of this holder whose closing does the least harm; `None` if none may be closed.
     fn candidate(
         &self,
         holder: AddressConnections,
         newcomer: Option<AddressConnections>,
     ) -> Option<(AddressConnections, u64)> {
         let held = self.holders.get(&holder)?;
-        // A busy connection is cut off only for an address with fewer connections.
+        // A busy connection is cut off only in favour of an address that holds fewer connections.
         let may_cut_off = !holder.is_trusted
             && newcomer.is_some_and(|newcomer| newcomer != holder && self.is_behind(newcomer, holder));
         let mut best = None;
         let from_cursor = held.range(self.cursor..).chain(held.range(..self.cursor));
         for (at, (&id, activity)) in from_cursor.enumerate() {
             let (standing, age) = activity.standing();
-            // The cheapest class first, then the oldest phase.
+            // Ranks the least harmful class first, then the longest phase.
             let rank = (standing, Reverse(age));
             if (may_cut_off || standing != EvictionClass::Busy) && best.is_none_or(|(known, _)| rank < known)
             {
@@ -178,8 +182,8 @@ impl State {
         best.map(|(_, id)| (holder, id))
     }
 
-    /// Returns whether the newcomer holds fewer connections than the other, even after it gets one more: otherwise two
-    /// addresses would displace each other's in turn.
+    /// Returns whether the newcomer will still hold fewer connections than `other` after it gets one more. If equal
+    /// numbers were enough, two addresses could displace each other's connections in turn.
     fn is_behind(&self, newcomer: AddressConnections, other: AddressConnections) -> bool {
         let held = |holder| self.holders.get(&holder).map_or(0, BTreeMap::len);
         held(newcomer) + 1 < held(other)

@@ -17,14 +17,14 @@ use serde::{Deserialize, Serialize};
 /// Application protocols (ALPN), the preferred one first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// The files of the certificate. Without one, connections are not encrypted.
+/// Files of the certificate and its key. If they are not set, connections are not encrypted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TlsConfig {
     /// A PEM file with the certificate and its intermediate certificates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cert: Option<PathBuf>,
-    /// A PEM file with its private key.
+    /// A PEM file with the certificate's private key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
     /// Whether the admin listener uses TLS, too.
@@ -38,11 +38,11 @@ pub struct TlsIdentity {
     server: Arc<ServerConfig>,
 }
 
-/// The certificate that a listener presents. Clones share it: [`show`](Tls::show) replaces it for all.
+/// The certificate that a listener presents. All clones present the same one, which [`show`](Tls::show) replaces.
 #[derive(Clone)]
 pub struct Tls(Arc<ArcSwap<TlsIdentity>>);
 
-/// Why a listener has no usable certificate. Contains nothing of the key's file.
+/// Why a listener has no usable certificate. The message shows no content of the key's file.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A key without its certificate.
@@ -119,10 +119,10 @@ impl TlsConfig {
         self.cert.is_some() && self.key.is_some()
     }
 
-    /// Checks that the keys go together, without reading the files.
+    /// Checks that the settings fit together, without reading the files.
     ///
     /// # Errors
-    /// If only one of the two files is set, or none and `admin` needs them.
+    /// If only one of `cert` and `key` is set, or neither although `admin` needs them.
     pub fn check(&self) -> Result<(), TlsError> {
         match (&self.cert, &self.key) {
             (None, Some(_)) => Err(TlsError::NoCert),
@@ -135,7 +135,7 @@ impl TlsConfig {
     /// Reads the files, if they are set.
     ///
     /// # Errors
-    /// If a file cannot be read or contains something else, or if key and certificate do not match.
+    /// If a file cannot be read or does not contain a certificate or a key, or if the two do not match.
     pub fn read(&self) -> Result<Option<TlsIdentity>, TlsError> {
         self.check()?;
         match (&self.cert, &self.key) {
@@ -154,10 +154,10 @@ impl TlsIdentity {
         let chain = chain.ok().filter(|chain| !chain.is_empty());
         let chain = chain.ok_or_else(|| TlsError::NotCert { path: cert.to_owned() })?;
         let pem = fs::read(key).map_err(|source| TlsError::KeyUnread { path: key.to_owned(), source })?;
-        // Drops the parser's error, which shows parts of a bad key.
+        // Drops the parser's error, because it shows parts of a bad key.
         let secret =
             PrivateKeyDer::from_pem_slice(&pem).map_err(|_| TlsError::NotKey { path: key.to_owned() })?;
-        // Checked before the pair, so that the error names the file at fault.
+        // Checks the key alone before the pair, so that the error names the file at fault.
         ring::sign::any_supported_type(&secret).map_err(|_| TlsError::NotKey { path: key.to_owned() })?;
         let unusable = |source| match source {
             rustls::Error::InconsistentKeys(_) => {
@@ -192,7 +192,7 @@ impl Tls {
     /// differs from the previous one.
     pub fn show(&self, identity: TlsIdentity) -> bool {
         let another = self.0.load().chain != identity.chain;
-        // Keeps an equal one, with the sessions that clients can resume.
+        // If the certificate is the same, keeps the current configuration, whose TLS sessions clients can resume.
         if another {
             self.0.store(Arc::new(identity));
         }
@@ -213,7 +213,7 @@ impl fmt::Debug for Tls {
 // === impl TlsError ===
 
 impl TlsError {
-    /// Returns the key of [`TlsConfig`] at fault, among those that are set.
+    /// Returns the setting of [`TlsConfig`] at fault. If a setting is missing, returns the one that requires it.
     pub fn key(&self) -> &'static str {
         match self {
             Self::NoKey | Self::CertUnread { .. } | Self::NotCert { .. } | Self::Unusable { .. } => "cert",

@@ -28,7 +28,7 @@ async fn address_with_most_connections_is_displaced() {
     let newcomers: Vec<_> = (3..=4).map(|number| slots.take(address(number)).unwrap()).collect();
     assert_eq!(held(&slots)[&address(1)], 2);
     assert_eq!(held(&slots)[&address(2)], 2);
-    // The oldest ones are displaced.
+    // The oldest connections are displaced.
     let displaced: Vec<_> = many.iter().map(|slot| slot.activity.is_displaced()).collect();
     assert_eq!(displaced, [true, true, false, false]);
     // A displaced connection that ends frees no second slot.
@@ -48,9 +48,9 @@ async fn busy_connections_yield_only_to_an_address_with_fewer() {
     assert_eq!(newcomers.len(), 3);
     let _requests: Vec<_> =
         newcomers.iter().map(|slot| slot.activity.begin_request(Version::HTTP_11)).collect();
-    assert!(slots.take(address(2)).is_none(), "both addresses have three");
+    assert!(slots.take(address(2)).is_none(), "both addresses have three connections");
     drop(requests);
-    assert!(slots.take(address(1)).is_some(), "one of its own is idle");
+    assert!(slots.take(address(1)).is_some(), "a connection of the same address is idle");
 }
 
 #[tokio::test]
@@ -72,7 +72,7 @@ async fn idle_connections_of_larger_addresses_are_displaced() {
     let _trusted: Vec<_> = (1..MAX).map(|_| slots.take(address(0)).unwrap()).collect();
     let busy = slots.take(address(1)).unwrap();
     let _request = busy.activity.begin_request(Version::HTTP_11);
-    let _another = slots.take(address(0)).expect("an address displaces one of its own");
+    let _another = slots.take(address(0)).expect("an address displaces its own connection");
     let _newcomer = slots.take(address(2)).expect("an address with more has idle connections");
     assert!(!busy.activity.is_displaced());
 }
@@ -109,8 +109,9 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// The cap is never exceeded. An address loses a connection only if no other holds more, or to itself, or to one that
-    /// holds fewer. A newcomer waits only if neither its own address nor one that holds more has an idle connection.
+    /// The cap is never exceeded. An address loses a connection only if no other address holds more, or to a newcomer
+    /// of its own, or to an address that holds fewer. A newcomer waits only if neither its own address nor an address
+    /// that holds more has an idle connection.
     #[test]
     fn newcomers_displace_only_the_largest_address(steps in vec(step(), 1..120)) {
         let slots = slots();
