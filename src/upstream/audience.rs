@@ -1,8 +1,9 @@
 //! Tracks whether any client still waits for a fetch.
 //!
-//! A fetch runs in a task of its own, so that a client that disconnects does not cancel it for others. Once no client is
-//! left, a call on the wire may finish, but no further call is sent for the fetch: no retry, no other endpoint, no
-//! follow-up. The audience travels with each call, as calls of several fetches may share a request.
+//! The audience of a fetch is the clients that wait for it. A fetch runs in a task of its own, so that a client that
+//! disconnects does not cancel it for other clients. Once no client waits, a call that was already sent may finish,
+//! but Holdfast sends no further call for the fetch: no retry, no call to another endpoint, no follow-up call. Each
+//! call carries its audience, because calls of several fetches may share a request.
 
 use std::{fmt, sync::Arc};
 
@@ -13,7 +14,8 @@ use tokio::{task::futures::TaskLocalFuture, task_local};
 pub struct Audience(Arc<dyn Fn() -> bool + Send + Sync>);
 
 task_local! {
-    /// Task-local rather than an argument: a follow-up call may be many steps away from the start of the fetch.
+    /// The audience of the running future. It is task-local rather than an argument, because a follow-up call may be
+    /// many function calls away from the start of the fetch.
     static CURRENT: Audience;
 }
 
@@ -25,17 +27,18 @@ impl Audience {
         Self(Arc::new(is_there))
     }
 
-    /// Returns the audience of the current work; `None` if the work ends together with its client.
+    /// Returns the audience of the running future; `None` outside [`attend`](Self::attend), for example in a future
+    /// that is dropped when its client disconnects.
     pub fn current() -> Option<Self> {
         CURRENT.try_with(Self::clone).ok()
     }
 
-    /// Returns whether a client waits for the current work, or the work has no audience.
+    /// Returns whether a client waits for the running future; `true` if the future has no audience.
     pub fn is_there_now() -> bool {
         Self::current().is_none_or(|audience| audience.is_there())
     }
 
-    /// Runs `work` with this audience as the current one.
+    /// Runs `work` with this audience as its [`current`](Self::current) one.
     pub fn attend<F: Future>(self, work: F) -> TaskLocalFuture<Self, F> {
         CURRENT.scope(self, work)
     }

@@ -14,7 +14,7 @@ use crate::{
     verify::Check,
 };
 
-/// One or more calls that travel together.
+/// One or more calls that are sent in one request.
 pub type Calls = Vec<Call>;
 
 /// An answer for each call, in the order of the calls.
@@ -33,11 +33,11 @@ pub struct Call {
     pub requirements: Requirements,
     /// Receives the id of the endpoint that answers.
     pub(super) answered_by: Option<AnsweredBy>,
-    /// Keeps the answer's bytes in the budget until its check has finished.
+    /// Counts the answer's bytes in the memory budget until the answer has been checked.
     pub(super) answer_lease: Option<AnswerLease>,
     /// The trace that the call belongs to.
     pub(super) origin: Origin,
-    /// The clients that wait for the answer; `None` if the call ends together with its client.
+    /// The clients that wait for the answer; `None` if the call is dropped when its client disconnects.
     pub(super) audience: Option<Audience>,
 }
 
@@ -50,24 +50,24 @@ pub struct Requirements {
     pub head: Option<BlockNumber>,
     /// Only the primary may answer, or the endpoint that replaces it as the primary.
     pub primary: bool,
-    /// A forwarded call: the primary answers it, or another endpoint if the primary fails. It leaves the last token
-    /// of the primary's rate limit to the canonical view, and a single failure does not change the primary.
+    /// A forwarded call: the primary answers it, or another endpoint if the primary fails. The call leaves the last
+    /// token of the primary's rate limit to the canonical view, and its failure alone does not replace the primary.
     pub forwarded: bool,
-    /// A filter call: only the primary answers it, since each node has filter ids of its own.
+    /// A filter call: only the primary answers it, because each node has filter ids of its own.
     pub filter: bool,
-    /// A call of the canonical view itself, for which all clients wait: it takes no slot of `max_in_flight`.
+    /// A call of the canonical view itself. It takes no slot of `max_in_flight`, because all clients wait for it.
     pub for_view: bool,
     /// The answer is a head, the newest block that the endpoint has.
     pub is_head: bool,
-    /// A `null` may only mean that the endpoint does not have the data yet: the pool asks one other endpoint, once.
+    /// After a `null`, the pool asks one other endpoint, because the first may not have the data yet.
     pub retry_null: bool,
 }
 
-/// Keeps an answer's bytes in the budget until the last clone is dropped. It travels with the call, like its check.
+/// Counts an answer's bytes in the memory budget until the last clone is dropped.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AnswerLease(Arc<OnceLock<ByteLease>>);
 
-/// The endpoint that answered a call. It travels with the call, like its check.
+/// Receives the id of the endpoint that answered a call. Clones share the id.
 #[derive(Clone, Debug, Default)]
 pub struct AnsweredBy(Arc<OnceLock<EndpointId>>);
 
@@ -108,17 +108,17 @@ impl Call {
         Self { answered_by: Some(by.clone()), ..self }
     }
 
-    /// Attaches the trace and the audience of the current work.
+    /// Attaches the trace and the audience of the running future.
     pub(super) fn with_current_context(self) -> Self {
         Self { origin: CallContext::origin(), audience: Audience::current(), ..self }
     }
 
-    /// Detaches the call from its trace and audience: it is sent even if no client waits.
+    /// Detaches the call from its trace and audience, so that it is sent even if no client waits.
     pub(super) fn without_context(self) -> Self {
         Self { origin: Origin::default(), audience: None, ..self }
     }
 
-    /// Returns whether a client still waits for the answer.
+    /// Returns whether a client still waits for the answer; `true` if the call has no audience.
     pub(super) fn is_awaited(&self) -> bool {
         self.audience.as_ref().is_none_or(Audience::is_there)
     }
@@ -135,7 +135,7 @@ impl Call {
         KNOWN.iter().any(|known| self.method.as_str().starts_with(known))
     }
 
-    /// Returns whether the call is a read that every node answers for every client.
+    /// Returns whether the call is a common read, which every node answers soon and for every client.
     pub(super) fn is_everyday(&self) -> bool {
         const EVERYDAY: [&str; 8] = [
             "eth_getBalance",
@@ -163,7 +163,7 @@ impl Call {
         ["Logs", "ilter", "debug_", "trace_", "Receipts"].iter().any(|wide| method.contains(wide))
     }
 
-    /// Returns whether the call names a block by a number above `head`. Tags and hashes do not count.
+    /// Returns whether the call names a block by a number above `head`. Ignores tags and hashes.
     pub(super) fn names_block_above(&self, head: BlockNumber) -> bool {
         let number = |text: &Value| {
             let digits = text.as_str()?.strip_prefix("0x")?;
@@ -174,16 +174,18 @@ impl Call {
         let members = params.iter().flat_map(|param| {
             ["blockNumber", "fromBlock", "toBlock"].iter().filter_map(|name| param.get(name))
         });
-        // The first parameter is the subject of the call: an address, a call object, a count.
+        // Skips the first parameter, because it is the subject of the call: an address, a call object, a count.
         params.iter().skip(1).chain(members).filter_map(number).any(|number| number > head.0)
     }
 
-    /// Returns whether the call may be sent twice: not if it can change a filter or the state that reads see.
+    /// Returns whether the call may be sent twice, because it changes neither a filter nor the state that reads see
+    /// nor the node itself.
     pub(super) fn is_repeatable(&self) -> bool {
-        // Besides the state that reads see, these may change the node itself or the blocks it mines.
+        // Prefixes of methods that may change the node itself or the blocks that it mines.
         const NODE_WRITES: [&str; 4] = ["personal_", "admin_", "engine_", "eth_submit"];
         let method = self.method.as_str();
-        // A second `eth_newFilter` leaks a filter, and a poll removes the changes it returns from the filter.
+        // A second `eth_newFilter` would leak a filter, and a second poll would miss the changes that the first one
+        // returned.
         !is_write(method) && !self.is_filter() && !NODE_WRITES.iter().any(|prefix| method.starts_with(prefix))
     }
 
@@ -205,7 +207,7 @@ impl Call {
 
 impl AnswerLease {
     pub(super) fn hold(&self, lease: ByteLease) {
-        // An attempt has one answer.
+        // Called once, because an attempt has one response.
         let _ = self.0.set(lease);
     }
 }
@@ -219,7 +221,7 @@ impl AnsweredBy {
     }
 
     pub(super) fn set(&self, by: EndpointId) {
-        // The pool accepts one answer per call.
+        // Called once, because the pool accepts one answer per call.
         let _ = self.0.set(by);
     }
 }

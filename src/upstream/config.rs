@@ -24,8 +24,8 @@ pub struct Config {
     /// `max_in_flight`, or all of it for an address that several clients share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_per_client: Option<usize>,
-    /// How long a fetch may wait for a slot or for an endpoint's rate limit; after that the client had better
-    /// retry. Not a configuration key; only tests change it.
+    /// Maximum time that a fetch waits for a slot or for an endpoint's rate limit. After that, the fetch fails, and
+    /// the client may retry. Not a configuration key; only tests change it.
     #[serde(skip)]
     pub max_wait: Duration,
     /// Percentile of recent answer times after which a request also goes to a second endpoint; `None` disables hedging.
@@ -56,7 +56,8 @@ pub struct EndpointConfig {
     /// Rate limit for calls to this endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<RateConfig>,
-    /// The endpoint is a single node without a load balancer: consecutive answers do not contradict each other.
+    /// Whether the endpoint is a single node without a load balancer, so that consecutive answers do not contradict
+    /// each other.
     #[serde(default)]
     pub consistent: bool,
     /// Headers to send with every request.
@@ -68,9 +69,9 @@ pub struct EndpointConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateConfig {
-    /// Calls per second in the long run.
+    /// Average number of calls per second.
     pub per_second: u32,
-    /// Calls in one burst.
+    /// Maximum number of calls in one burst.
     pub burst: u32,
 }
 
@@ -148,7 +149,7 @@ impl<'de> Deserialize<'de> for Percentile {
         let share = f64::deserialize(deserializer)?;
         Self::try_new(share).ok_or_else(|| {
             de::Error::custom(format_args!(
-                "{share} is no share to hedge at; write a number from 0.5 to 0.999, such as 0.95"
+                "{share} is not a valid percentile for hedging; write a number from 0.5 to 0.999, such as 0.95"
             ))
         })
     }

@@ -34,7 +34,7 @@ pub enum UpstreamError {
         after: Duration,
     },
     /// Calls to the endpoint are paused after a time-out; nothing was sent.
-    #[error("calls to it are paused, because it gave no answer within {}", Time(*after))]
+    #[error("calls to the upstream are paused, because it gave no answer within {}", Time(*after))]
     Unresponsive {
         /// The time-out in force.
         after: Duration,
@@ -84,7 +84,7 @@ pub enum UpstreamError {
     TooLarge {
         /// The limit in force, in bytes.
         limit: u64,
-        /// Whether the request was a batch: each answer alone may be small enough.
+        /// Whether the request was a batch, whose answers may each be small enough.
         is_batch: bool,
     },
     /// An answer that failed verification.
@@ -96,7 +96,7 @@ pub enum UpstreamError {
     /// No client waits for the answer any more; nothing was sent.
     #[error("no client waits for the answer")]
     Cancelled,
-    /// An error object from the node where only a result helps. Holds the beginning of its message.
+    /// The node returned an error object where Holdfast needs a result. Holds the beginning of the error's message.
     #[error("the node answers with an error: {0}")]
     NodeError(String),
     /// The call was not sent: the endpoint's chain identity is unconfirmed, or no client waits any more.
@@ -120,7 +120,7 @@ pub struct Mismatch {
     pub answer: Answer,
 }
 
-/// An upstream that serves another chain. Holdfast never uses it.
+/// Shows that an upstream serves another chain. Holdfast never uses such an upstream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WrongChain {
     /// A chain id other than the configured or the pinned one.
@@ -308,7 +308,7 @@ impl UpstreamError {
         }
     }
 
-    /// Returns whether the endpoint sent no response, or got no call.
+    /// Returns whether the endpoint sent no response, or received no call.
     pub(super) fn has_no_response(&self) -> bool {
         matches!(
             self,
@@ -320,7 +320,7 @@ impl UpstreamError {
         )
     }
 
-    /// Returns whether another node may have taken over the address since.
+    /// Returns whether the connection failed or broke, so that another node may have taken over the address.
     pub fn is_connection_loss(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::Disconnected(_))
     }

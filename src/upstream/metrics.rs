@@ -22,7 +22,7 @@ use crate::{eth::MethodLabel, histogram::Histogram, jsonrpc::Answer};
 /// Outcome of a call that returned a result.
 pub(super) const RESULT: &str = "result";
 
-/// Outcome of a call whose attempt was dropped because no client needs its answer any more.
+/// Outcome of a call whose attempt was dropped because its answer is no longer needed.
 pub(super) const CUT_OFF: &str = "cut_off";
 
 /// Metrics of upstream calls. The default is not registered with any registry (tests).
@@ -130,7 +130,7 @@ impl Metrics {
             "Hedge requests that gave the first good answer",
             inner.hedge_wins.clone(),
         );
-        // Created at start: a counter that appears with its first error hides that error from `rate()`.
+        // Creates the counters at 0: if a counter first appears with value 1, `rate()` misses that increment.
         for outcome in outcomes() {
             drop(inner.calls.get_or_create(&OutcomeLabels { outcome }));
         }

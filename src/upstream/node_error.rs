@@ -10,10 +10,10 @@ use crate::eth::is_write;
 /// Maximum pause after a rate limit, even if the provider asks for a longer one.
 pub(super) const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// Codes of rate limits: Infura, QuickNode and others; Alchemy puts the HTTP status into the body.
+/// Codes of rate limits at Infura, QuickNode and others. Alchemy uses the HTTP status as the code.
 const RATE_CODES: [i64; 4] = [-32005, -32007, -32029, 429];
 
-/// Words in messages about rate limits that have other codes.
+/// Phrases in messages about rate limits that have other codes.
 const RATE_WORDS: [&str; 6] = [
     "rate limit",
     "limit exceeded",
@@ -23,7 +23,8 @@ const RATE_WORDS: [&str; 6] = [
     "request limit reached",
 ];
 
-/// With the same codes and words some providers report that an answer would be too large, as another node would, too.
+/// Phrases in messages about the size of an answer. Some providers report such errors with the codes and phrases of
+/// rate limits, but a retry elsewhere does not help: another node would refuse the call, too.
 const SIZE_WORDS: [&str; 7] = [
     "limit exceeded",
     "query returned",
@@ -34,7 +35,7 @@ const SIZE_WORDS: [&str; 7] = [
     "max results",
 ];
 
-/// Words that occur in messages about rate limits, never in messages about the size of an answer.
+/// Phrases that occur in messages about rate limits, never in messages about the size of an answer.
 const RATE_ONLY_WORDS: [&str; 7] = [
     "rate limit",
     "request rate",
@@ -45,35 +46,35 @@ const RATE_ONLY_WORDS: [&str; 7] = [
     "request limit",
 ];
 
-/// Words of contracts and transaction pools: a client chose the text, or may have.
+/// Phrases in errors of contracts and transaction pools, whose text a client may have chosen.
 const OWN_WORDS: [&str; 4] = ["revert", "vm exception", "vm execution", "account limit"];
 
-/// An execution revert; the second code is that of OpenEthereum and Nethermind.
+/// Codes of execution reverts; the second code is that of OpenEthereum and Nethermind.
 const EXECUTION_CODES: [i64; 2] = [3, -32015];
 
-/// Unknown method and invalid params: any other node would return the same error.
+/// Codes of an unknown method and of invalid params: any other node would return the same error.
 const CALL_CODES: [i64; 2] = [-32601, -32602];
 
-/// Internal errors of the node, or of another Holdfast in between that has no upstream or too much load.
+/// Codes of internal errors of the node, or of another Holdfast in front of it that has no upstream or too much load.
 const INTERNAL_CODES: [i64; 3] = [-32603, -32010, -32013];
 
-/// EIP-4444: pruned history.
+/// Code of EIP-4444 for pruned history, and phrases in messages with other codes.
 const PRUNED_CODE: i64 = 4444;
 const PRUNED_WORDS: [&str; 3] = ["pruned history", "history unavailable", "missing trie node"];
 
-/// Absent data: the code of EIP-1474, and words about a block that the node does not have, or not for this client.
+/// Code of EIP-1474 for absent data, and phrases about a block that the node does not have, or not for this client.
 const ABSENT_CODE: i64 = -32001;
 const ABSENT_WORDS: [&str; 5] = ["header not found", "block not found", "unknown block", "archive", "pruned"];
 
-/// Words about a block that the node does not have, or not yet.
+/// Phrases about a block that the node does not have, or not yet.
 const UNKNOWN_BLOCK_WORDS: [&str; 4] =
     ["header not found", "block not found", "unknown block", "beyond current head"];
 
-/// Codes for errors about the request: server error, resource not found, transaction rejected, pruned history. With
-/// -32603 a node reports a failure of its own.
+/// Codes for errors about the request: server error, resource not found, transaction rejected, pruned history. -32603
+/// is not among them, because a node uses it for its own failures.
 const NODE_CODES: [i64; 4] = [-32000, ABSENT_CODE, -32003, PRUNED_CODE];
 
-/// Words that only a node uses, and only about the call: proxies in front of a node do not know such concepts.
+/// Phrases that only a node uses, and only about the call. Proxies in front of a node do not use these terms.
 const NODE_WORDS: [&str; 20] = [
     "header not found",
     "block not found",
@@ -107,7 +108,7 @@ struct NodeErrorObject {
 
 /// Returns whether the node reports too many calls.
 ///
-/// A rate limit pauses the endpoint for all clients, so an error that a client can provoke must not look like one.
+/// A rate limit pauses the endpoint for all clients, so this must not match an error that a client can provoke.
 pub fn is_rate_limit(call: &Call, error: &[u8]) -> bool {
     read(error).is_some_and(|object| {
         let by_words = !is_write(call.method.as_str()) && object.mentions(&RATE_WORDS);
@@ -148,7 +149,7 @@ pub fn is_absence(error: &[u8]) -> bool {
     })
 }
 
-/// Returns whether the node reports that it does not have a block. Messages of contracts do not count.
+/// Returns whether the node reports that it does not have a block. Ignores messages of contracts.
 pub fn is_unknown_block(error: &[u8]) -> bool {
     read(error).is_some_and(|object| object.mentions(&UNKNOWN_BLOCK_WORDS) && !object.is_of_execution())
 }
@@ -212,7 +213,7 @@ mod tests {
             }
         }
         let request_limit = r#"{"code":-32005,"message":"limit exceeded"}"#;
-        assert!(limits("eth_getBalance", request_limit), "its answer has no size limit");
+        assert!(limits("eth_getBalance", request_limit), "its answer is never too large");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Sends calls to an endpoint and records the outcome: an answer, a failure, or an attempt cut off.
+//! Sends calls to an endpoint and records the outcome: an answer, a failure, or an attempt that was cut off.
 
 use std::{fmt, time::Duration};
 
@@ -18,16 +18,17 @@ use super::{
 };
 use crate::{eth::MethodLabel, jsonrpc::Answer, trace::Origin, verify::Verdict};
 
-/// After this many refusals in a row of calls that run client code, without any answer in between, the client code
-/// is not the cause: further refusals count against the endpoint.
+/// Number of consecutive refusals that Holdfast attributes to the code that clients' calls run. If a longer series has
+/// no answer in between, the client code is not the cause, and further refusals count against the endpoint.
 const MAX_REFUSALS: u32 = 20;
 
-/// Time within which a healthy node answers everyday calls. Shorter than the time that a call has left after a
-/// failed attempt elsewhere: if two endpoints hang, the second one must show it, too.
+/// Time within which a healthy node answers everyday calls ([`Call::is_everyday`]). It is shorter than the time that a
+/// call has left after a failed attempt at another endpoint: if two endpoints hang, Holdfast must notice the second
+/// one, too.
 const SILENCE_THRESHOLD: Duration = Duration::from_secs(3);
 
-/// How long to wait for an identity check after an answer to a call that must not be sent twice. After that the
-/// client gets the answer unconfirmed: the call must not lose its answer to its own time-out.
+/// How long the answer to a call that must not be sent twice waits for an identity check. After that, the client gets
+/// the answer unconfirmed, because the call could otherwise time out and lose its answer.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum number of methods named in the span of a batch.
@@ -48,7 +49,8 @@ pub(in crate::upstream) type AttemptOutcomes = Vec<Result<AcceptedAnswer, Upstre
 /// Purpose of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// Check the chain identity. A proxy in front of a node may answer that without the node.
+    /// Check the chain identity. A proxy in front of a node may answer this check without the node, so its answer does
+    /// not close the circuit breaker.
     Identity,
     Call,
 }
@@ -65,7 +67,8 @@ struct PendingAttempt<'a> {
     span: Span,
 }
 
-/// Displays the methods of calls that travel together, each once. Method names that clients make up appear as `other`.
+/// Displays the methods of the calls in one request, each once. Unknown methods appear as `other`, because clients can
+/// make them up.
 struct MethodList<'a>(&'a Calls);
 
 /// Sends calls and checks the answers, once the endpoint's chain identity is confirmed. If the attempt opens a
@@ -109,7 +112,7 @@ pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> 
         Err(IdentityError::WrongChain(wrong_chain)) => {
             vec![Err(UpstreamError::WrongChain(wrong_chain)); calls.len()]
         }
-        // The endpoint may have executed the call: an unconfirmed identity must not make it a failure.
+        // The endpoint may have executed the call, so the client gets its answer even with an unconfirmed identity.
         Err(_) if !is_repeatable => attempted,
         Err(IdentityError::Upstream(error)) => vec![Err(error); calls.len()],
     }
@@ -134,7 +137,7 @@ async fn ask(endpoint: &Endpoint, calls: &Calls, purpose: Purpose) -> AttemptOut
             bucket.take(calls.len() as u32, now);
         }
     }
-    // Keeps the answer's bytes in the budget until the answers have been checked and recorded.
+    // Counts the response's bytes in the memory budget until the answers have been checked and recorded.
     let answer_lease = AnswerLease::default();
     let mut sent = calls.clone();
     if let Some(call) = sent.first_mut() {
@@ -147,7 +150,7 @@ async fn ask(endpoint: &Endpoint, calls: &Calls, purpose: Purpose) -> AttemptOut
             let mut accepted = answers.into_iter().zip(calls);
             let accept = async |(answer, call): (Result<_, _>, _)| accept(endpoint, call, answer?).await;
             match (calls.len(), accepted.next()) {
-                // Most calls travel alone and need no list of futures.
+                // Most requests hold one call, which needs no list of futures.
                 (1, Some(one)) => vec![accept(one).await],
                 (_, first) => join_all(first.into_iter().chain(accepted).map(accept)).await,
             }
@@ -168,8 +171,8 @@ async fn ask(endpoint: &Endpoint, calls: &Calls, purpose: Purpose) -> AttemptOut
     attempted
 }
 
-/// Returns the span of an attempt and the trace context that the node receives. Calls that travel together have one
-/// origin.
+/// Returns the span of an attempt and the trace context that the node receives. Both derive from the first call,
+/// because the calls of a request have the same origin.
 fn span(endpoint: &Endpoint, calls: &Calls) -> (Span, Origin) {
     let origin = calls.first().map(|call| call.origin.clone()).unwrap_or_default();
     let span = debug_span!(
@@ -198,14 +201,14 @@ async fn accept(endpoint: &Endpoint, call: &Call, answer: Answer) -> Result<Acce
 async fn send(endpoint: &Endpoint, calls: Calls, begun: Instant) -> Result<Answers, UpstreamError> {
     let _in_flight = endpoint.metrics.begin();
     let sent = {
-        // A transport is always ready.
+        // A transport is always ready, so `poll_ready` is not called.
         endpoint.transport.lock().call(calls)
     };
     let answers = sent.await;
     let now = Instant::now();
     let elapsed = now.saturating_duration_since(begun);
     endpoint.metrics.request_ended(elapsed);
-    // Before the check, which takes time of its own.
+    // Records the time before the answers are checked, because the check takes time, too.
     if !matches!(&answers, Err(error) if error.has_no_response()) {
         endpoint.health.lock().responded_at = Some(now);
     }
@@ -235,11 +238,12 @@ fn record(
             health.hung_at = None;
             if purpose == Purpose::Identity {
                 if endpoint.is_wrong_chain() {
-                    // The heights of another chain say nothing about this one, in case the endpoint returns to it.
+                    // These heights belong to the other chain, and would be wrong if the endpoint returned to the
+                    // right one.
                     health.forget_heights();
                 }
                 health.breaker.allow_probe(now);
-                // While the breaker is open, the status keeps showing the reason.
+                // While the breaker is open, `last_error` stays, so that the status shows the reason.
                 if health.breaker.lets_pass(now) {
                     health.last_error = None;
                 }
@@ -284,8 +288,9 @@ fn record(
     }
 }
 
-/// Records that an attempt was cut off. It counts as a failure only if it waited longer than a healthy endpoint needs,
-/// and the endpoint answered no other call meanwhile. A call that may be slow at any node only causes a probe.
+/// Records that an attempt was cut off. The attempt counts as a failure only if it waited longer than a healthy
+/// endpoint needs and the endpoint answered no other call meanwhile. If its calls may be slow at any node, it only
+/// causes a probe.
 fn record_cut_off(endpoint: &Endpoint, begun: Instant, is_everyday: bool) {
     let now = Instant::now();
     let waited = now.saturating_duration_since(begun);

@@ -9,14 +9,15 @@ const LARGE_CALL: usize = 256 * 1024;
 
 /// Returns whether a failed call counts against the endpoint. A few such failures open its circuit breaker.
 ///
-/// Clients choose their calls: an error that a client can provoke at any node must not make the node unavailable to
+/// Clients choose their calls, so an error that a client can provoke at any node must not make the node unavailable to
 /// other clients.
 pub(in crate::upstream) fn counts_against_endpoint(call: &Call, error: &UpstreamError) -> bool {
     match error {
-        // Heads, blocks and counts are never that large. Another node may answer with less overhead.
+        // An answer of a known shape exceeds the limit only if this endpoint adds to it. A batch may exceed the limit
+        // at any endpoint.
         UpstreamError::TooLarge { is_batch, .. } => call.has_known_shape() && !is_batch,
-        // A node may close the connection because a call is too expensive. If the node is down, everyday calls and
-        // identity checks fail, too, and those count.
+        // A node may close the connection because a call is too expensive, so only everyday calls count. If the node
+        // is down, everyday calls and identity checks fail, too.
         UpstreamError::Disconnected(_) => call.is_everyday() && !is_large(call),
         UpstreamError::Refused { status, .. } | UpstreamError::Status(status) => match *status {
             status if is_about_request_size(status) => false,
@@ -26,7 +27,7 @@ pub(in crate::upstream) fn counts_against_endpoint(call: &Call, error: &Upstream
             | StatusCode::PROXY_AUTHENTICATION_REQUIRED
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE => true,
-            // Providers restrict some methods to some customers, but not these.
+            // Providers restrict some methods to some customers, but not everyday calls or calls such as `eth_call`.
             StatusCode::FORBIDDEN => call.is_everyday() || call.runs_client_code(),
             _ => call.is_everyday(),
         },

@@ -14,7 +14,8 @@ use crate::{
     verify::Verdict,
 };
 
-/// Every node fails once or twice. Pauses are short, so that a call soon notices when a node has recovered.
+/// Policy of an endpoint's circuit breaker. It tolerates a few failures, because every node fails now and then. Its
+/// pauses are short, so that calls soon return to a node that has recovered.
 const BREAKER: Policy = Policy {
     failures: 5,
     first: Duration::from_millis(500),
@@ -22,25 +23,25 @@ const BREAKER: Policy = Policy {
     attempt: Duration::from_secs(30),
 };
 
-/// Weight of a time-out that follows another one: the two of them open the breaker, because each costs a client the
-/// whole time-out.
+/// Weight of a time-out that follows another one. Two time-outs in a row open the breaker, because each costs a client
+/// the whole time-out.
 const HANG_FAILURES: u32 = BREAKER.failures - 1;
 
-/// Weight of an invalid answer in the choice of an endpoint, in failed calls.
+/// How many failed calls an invalid answer counts as when an endpoint is chosen.
 pub(super) const MISMATCH_PENALTY: u32 = 2;
 
 /// Pause after a rate limit if the node does not say how long to wait.
 const RATE_LIMIT_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(64));
 
-/// How long a head shows that an endpoint is behind; after that the endpoint may have caught up.
+/// How long a reported head shows that an endpoint is behind. After that, the endpoint may have caught up.
 const BEHIND_TTL: Duration = Duration::from_secs(2);
 
-/// Nodes prune history in one piece: if a block is gone, Holdfast assumes that this many blocks above it are, too.
-/// Otherwise a client that reads upwards would cause a useless call for each of them.
+/// Number of blocks above a pruned block that Holdfast assumes to be pruned, too, because nodes prune a contiguous
+/// range. Without this assumption, a client that reads upwards would cause a useless call for each of these blocks.
 const PRUNED_SPAN: u64 = 64;
 
-/// How long Holdfast does not ask an endpoint for pruned blocks. Behind a load balancer, another node may have
-/// reported the pruning, and a node may get its history back.
+/// How long Holdfast does not ask an endpoint for blocks that it reported as pruned. The report expires because
+/// another node behind a load balancer may have made it, and because a node may get its history back.
 const PRUNED_TTL: Duration = Duration::from_secs(10 * 60);
 
 /// Health of an endpoint, as observed.
@@ -51,19 +52,20 @@ pub(super) struct EndpointHealth {
     pub(super) bucket: Option<TokenBucket>,
     /// End of the pause after a rate limit.
     pub(super) paused: Option<Instant>,
-    /// Grows with each pause in a row; gives the length of a pause if the endpoint does not.
+    /// Gives the length of a pause if the endpoint does not. The length grows with each consecutive pause.
     pub(super) pause_backoff: Backoff,
     /// Time of the last time-out, if the endpoint has answered nothing since.
     pub(super) hung_at: Option<Instant>,
     /// Time of the last response to any call, even an invalid one.
     pub(super) responded_at: Option<Instant>,
-    /// Refusals in a row that a client may have caused.
+    /// Number of consecutive refusals of calls that run client code. The client code may have caused them.
     pub(super) refusals: u32,
-    /// Failures in a row of forwarded calls. An answer to another call, such as a head, does not end the row.
+    /// Weight of consecutive failures of forwarded calls. Only an answer to a forwarded call resets it; an answer to
+    /// another call, such as a head, does not.
     pub(super) forward_failures: u32,
     /// Time of the last answer to a forwarded call.
     pub(super) forwarded_at: Option<Instant>,
-    /// Invalid answers in a row.
+    /// Number of consecutive invalid answers, capped at [`MISMATCH_PENALTY`].
     pub(super) mismatches: u32,
     /// Time of the last failure or invalid answer.
     pub(super) failed: Option<Instant>,
@@ -72,10 +74,10 @@ pub(super) struct EndpointHealth {
     pub(super) last_mismatch: Option<String>,
     /// The highest block that the endpoint has shown.
     pub(super) head: Option<BlockNumber>,
-    /// Time when the endpoint last returned `head` as its head. A block requested by number or hash says nothing
-    /// about the blocks above it.
+    /// Time when the endpoint last returned `head` as its newest block. A block requested by number or hash does not
+    /// change this time, because it does not show whether the endpoint has the blocks above it.
     pub(super) head_seen: Option<Instant>,
-    /// The endpoint has probably pruned the blocks below this one; with the time when it last said so.
+    /// The block below which the endpoint has probably pruned all blocks, and the time when it last reported so.
     pub(super) pruned_below: Option<(BlockNumber, Instant)>,
 }
 
@@ -132,7 +134,8 @@ impl EndpointHealth {
     /// Records a failure that counts against the endpoint, of a call that began at `begun`.
     pub(super) fn fail(&mut self, error: &UpstreamError, begun: Instant, now: Instant) {
         let hangs = matches!(error, UpstreamError::TimedOut { .. });
-        // Concurrent calls on one dead connection time out for the same reason, which counts once.
+        // Concurrent calls on one dead connection time out for the same reason, so only a call that began after the
+        // last time-out counts as a repetition.
         let again = hangs && self.hung_at.is_some_and(|hung_at| hung_at <= begun);
         self.breaker.fail(if again { HANG_FAILURES } else { 1 }, now);
         if hangs {
@@ -142,8 +145,9 @@ impl EndpointHealth {
         self.last_error = Some(error.clone());
     }
 
-    /// Records the failure of a forwarded call that began at `begun`. If the endpoint has answered another one since,
-    /// the call itself is at fault: clients choose their calls, and one client must not change the primary for all.
+    /// Records the failure of a forwarded call that began at `begun`. Ignores the failure if the endpoint has answered
+    /// another forwarded call since: then the failed call itself is at fault. Clients choose their calls, and one
+    /// client must not change the primary for all.
     pub(super) fn fail_forwarded(&mut self, error: &UpstreamError, begun: Instant, now: Instant) {
         if self.forwarded_at.is_some_and(|forwarded_at| forwarded_at >= begun) {
             return;
@@ -160,8 +164,8 @@ impl EndpointHealth {
         self.forward_failures >= BREAKER.failures
     }
 
-    /// Pauses the endpoint after a rate limit. Without `retry_after` the pause grows each time: the daily quota may
-    /// be used up.
+    /// Pauses the endpoint after a rate limit. Without `retry_after`, the pause grows each time, because the daily
+    /// quota may be used up.
     pub(super) fn pause(&mut self, retry_after: Option<Duration>, now: Instant) {
         let is_new = self.paused.is_none_or(|until| until <= now);
         let unsaid = if is_new { self.pause_backoff.next_pause() } else { self.pause_backoff.last_pause() };
@@ -176,7 +180,7 @@ impl EndpointHealth {
         {
             let pruned_below = BlockNumber(block.0.saturating_add(PRUNED_SPAN));
             let before = self.pruned_below.filter(|(_, since)| now < *since + PRUNED_TTL);
-            // An answer about a lower block says nothing new about the blocks above it.
+            // Keeps a higher limit: an answer about a lower block says nothing new about the blocks above it.
             if before.is_none_or(|(before, _)| before <= pruned_below) {
                 self.pruned_below = Some((pruned_below, now));
             }
@@ -184,7 +188,7 @@ impl EndpointHealth {
         let Some(Verdict::Passed(content) | Verdict::Unproved(_, Some(content))) = verdict else { return };
         let Some(shown) = content.home().filter(|_| !content.is_single()) else { return };
         let shown = shown.number;
-        // A head is requested by its tag: its block is the newest that the endpoint has.
+        // The answer to a call for the head is the newest block of the endpoint, so it replaces even a higher block.
         if call.requirements.is_head {
             (self.head, self.head_seen) = (Some(shown), Some(now));
         }

@@ -24,14 +24,15 @@ use super::{
 };
 use crate::{eth::BlockNumber, log_throttle::LogThrottle};
 
-/// Assumed response time of an endpoint that has not been called yet: less than that of a slow one, so that it gets
-/// a try.
+/// Assumed response time of an endpoint that has not been called yet. It is lower than that of a slow endpoint, so
+/// that the new endpoint gets calls.
 const DEFAULT_RTT: Duration = Duration::from_millis(100);
 
-/// How long a slow answer weighs in the load.
+/// Time constant with which the effect of a slow answer on the load decays.
 const DECAY: Duration = Duration::from_secs(10);
 
-/// How long a failure counts in the choice: an endpoint that gets no calls could not show that it has recovered.
+/// How long a failure counts against an endpoint when one is chosen. The failure must expire, because an endpoint that
+/// gets no calls cannot show that it has recovered.
 const FAILURE_PENALTY_TTL: Duration = Duration::from_secs(5);
 
 /// One endpoint.
@@ -39,7 +40,7 @@ const FAILURE_PENALTY_TTL: Duration = Duration::from_secs(5);
 pub(in crate::upstream) struct Endpoint {
     pub(super) id: EndpointId,
     pub(super) name: Arc<str>,
-    /// URL and headers. `None` if unknown; such an endpoint never equals another.
+    /// URL and headers. `None` if unknown; a reload never reuses such an endpoint.
     address: Option<EndpointAddress>,
     priority: AtomicU32,
     weight: AtomicU32,
@@ -85,7 +86,7 @@ impl Endpoint {
         }
     }
 
-    /// Applies new settings. Health and identity stay: it is the same node.
+    /// Applies new settings. Health and identity stay, because the endpoint is still the same node.
     pub(in crate::upstream) fn update(
         &self,
         config: &EndpointConfig,
@@ -134,7 +135,7 @@ impl Endpoint {
         self.health.lock().head
     }
 
-    /// Returns the head, if the endpoint has returned one since `then`.
+    /// Returns the head, if the endpoint has reported its head since `then`.
     pub(in crate::upstream) fn head_since(&self, then: Instant) -> Option<BlockNumber> {
         let health = self.health.lock();
         health.head.filter(|_| health.head_seen.is_some_and(|seen| seen >= then))
@@ -186,7 +187,7 @@ impl Endpoint {
         let lacks_block = requirements.block.is_some_and(|block| health.has_pruned(block, now))
             || requirements.block.max(requirements.head).is_some_and(|block| health.is_behind(block, now));
         let pause = health.paused.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
-        // The canonical view takes precedence: other calls leave one token to it, if the burst is larger than one.
+        // The canonical view takes precedence: other calls leave it one token, if the burst is larger than one.
         let tokens = calls.saturating_add(u32::from(!requirements.primary));
         let wait = health.bucket.map_or(Duration::ZERO, |bucket| bucket.wait(tokens, now)).max(pause);
         if !wait.is_zero() {
@@ -203,8 +204,8 @@ impl Endpoint {
         Availability::Now(Score { lacks_block, is_unconfirmed, failures, load: self.transport.lock().load() })
     }
 
-    /// Checks whether an endpoint that failed has recovered, by an identity check: clients may have stopped calling
-    /// it. Does not wait for the answer.
+    /// Sends an identity check to an endpoint that has failed, to see whether it has recovered. This is necessary
+    /// because clients' calls may no longer reach the endpoint. Does not wait for the answer.
     pub(in crate::upstream) fn probe(&self) {
         if let Some(identity) = &self.identity
             && self.last_error().is_some()
@@ -228,8 +229,8 @@ impl Endpoint {
         self.health.lock().forward_failures
     }
 
-    /// Returns whether the endpoint has reported rate limits so often in a row that its pause would exceed
-    /// `longer_than`, had it not asked for shorter pauses itself.
+    /// Returns whether the endpoint has reported so many rate limits in a row that Holdfast's own pause would exceed
+    /// `longer_than`, even if the endpoint asked for shorter pauses.
     pub(in crate::upstream) fn is_limited_for(&self, longer_than: Duration) -> bool {
         self.health.lock().pause_backoff.last_pause() > longer_than
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower::load::peak_ewma;
 
-/// Cost of sending a call to an endpoint: known disadvantages first, then load.
+/// Cost of sending a call to an endpoint; the lowest is best. Compares known disadvantages first, then load.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(in crate::upstream) struct Score {
     /// The endpoint has shown that it does not have the requested block.

@@ -83,8 +83,8 @@ fn block_hash(block: &[u8]) -> Option<BlockHash> {
 // === impl ChainIdentity ===
 
 impl ChainIdentity {
-    /// Fills gaps from `before`, if the chain id is the same: a node that is busy, or has pruned its genesis block,
-    /// does not change the chain.
+    /// Fills missing members from `before`, if the chain id is the same. A node may omit them because it is busy or
+    /// has pruned its genesis block.
     pub(super) fn completed(self, before: Option<&Self>) -> Self {
         let before = before.filter(|before| before.chain_id == self.chain_id);
         Self {

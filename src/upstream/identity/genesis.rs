@@ -15,8 +15,8 @@ const KNOWN: [(u64, &str, B256); 7] = [
     (11155111, "Sepolia", b256!("25a5cc106eea7138acab33231d7160d69cb777ee0c2c553fcddf5138993e6dd9")),
 ];
 
-/// Returns the name of the chain that has this id, if its genesis differs: a development chain with the id of a
-/// known chain, or a node that misreports its chain.
+/// Returns the name of the known chain with this id, if `genesis` is not its genesis hash. Then the endpoint serves a
+/// development chain with the id of a known chain, or misreports its chain.
 pub(super) fn impersonated(chain_id: u64, genesis: BlockHash) -> Option<&'static str> {
     let known = KNOWN.iter().find(|(known, ..)| *known == chain_id);
     known.filter(|(_, _, first)| BlockHash(*first) != genesis).map(|(_, name, _)| *name)

@@ -1,14 +1,16 @@
-//! Which chain an endpoint serves, and whether it still does.
+//! Determines which chain an endpoint serves, and checks it again when necessary.
 //!
-//! At first contact each endpoint reports its chain id and genesis hash. The first endpoint in priority order pins
-//! them; all others must report the same. Later endpoints wait for earlier ones, but not for long: if one is down, the
-//! next pins the chain and serves. If the first endpoint has pruned its genesis block, the next one that has it pins
-//! the genesis. After a lost connection Holdfast checks the identity again before any other call: another node may
-//! answer at that address now. Once the identity is confirmed, Holdfast checks it only when a call needs it.
+//! At first contact, each endpoint reports its chain id and genesis hash. The first endpoint in priority order pins
+//! them; all others must report the same. Later endpoints wait for earlier ones, but not for long: if an earlier
+//! endpoint is down, the next one pins the chain and serves. If the first endpoint has pruned its genesis block, the
+//! next endpoint that has this block pins the genesis. After a lost connection, Holdfast checks the identity again
+//! before any other call, because another node may answer at that address now. Otherwise it does not check a confirmed
+//! identity again, except to probe whether an endpoint has recovered.
 //!
-//! The chain stays pinned while the program runs, even if a reload removes its endpoint: the cache holds that
-//! chain. Only on development chains, whose replacement empties the cache, may the endpoint that pinned the chain
-//! start another one. If all endpoints that agreed with it are gone, their replacement may.
+//! The chain stays pinned while the program runs, even if a reload removes the endpoint that pinned it, because the
+//! cache holds data of that chain. Development chains are an exception: the endpoint that pinned the chain may start
+//! another one, and Holdfast then empties the cache. If a reload has removed this endpoint and all that agreed with
+//! it, any new endpoint may do so.
 
 mod chain_identity;
 mod genesis;

@@ -12,7 +12,7 @@ use super::{
     ChainIdentity,
 };
 
-/// Ids of development chains, which developers restart at will: there, another genesis does not mean a wrong chain.
+/// Ids of development chains. Developers restart these chains at will, so another genesis does not mean a wrong chain.
 const DEVELOPMENT: [u64; 2] = [31337, 1337];
 
 /// Returns whether this is a development chain, which may restart with another genesis.
@@ -30,7 +30,8 @@ pub(in crate::upstream) struct PinnedChain {
 
 #[derive(Clone, Debug)]
 struct PinnedIdentity {
-    /// The endpoint that reported the identity. `None` if it is gone, and so are all that agreed with it.
+    /// The endpoint that reported the identity, or one that agreed with it. `None` if reloads have removed all of
+    /// them.
     source: Option<EndpointId>,
     identity: Arc<ChainIdentity>,
 }
@@ -43,8 +44,8 @@ impl PinnedChain {
         Self { expected, pinned: Mutex::default(), on_wrong_chain: OnceLock::new() }
     }
 
-    /// Calls `notify` from now on whenever an endpoint turns out to serve another chain. Only the first `notify`
-    /// counts.
+    /// Calls `notify` from now on whenever an endpoint turns out to serve another chain. Only the first call of this
+    /// method has an effect.
     pub(in crate::upstream) fn on_wrong_chain(&self, notify: impl Fn() + Send + Sync + 'static) {
         let _ = self.on_wrong_chain.set(Box::new(notify));
     }
@@ -61,7 +62,7 @@ impl PinnedChain {
         self.pinned.lock().as_ref().map(|pinned| pinned.identity.clone())
     }
 
-    /// Returns whether nothing is left to pin.
+    /// Returns whether the chain is pinned completely: with its genesis, and by an endpoint that still exists.
     pub(super) fn is_complete(&self) -> bool {
         self.pinned
             .lock()
@@ -69,9 +70,9 @@ impl PinnedChain {
             .is_some_and(|pinned| pinned.source.is_some() && pinned.identity.genesis.is_some())
     }
 
-    /// Handles the removal of endpoints: if the one that pinned the chain is gone, the one that `agrees` returns takes
-    /// its place. `agrees` runs before this takes its lock: it locks the state of an endpoint, and locks taken in both
-    /// orders would deadlock.
+    /// Handles the removal of endpoints: if the endpoint that pinned the chain is gone, the endpoint that `agrees`
+    /// returns takes its place. Calls `agrees`, which locks the state of an endpoint, before locking `pinned`: if two
+    /// threads took these locks in opposite orders, they would deadlock.
     pub(in crate::upstream) fn retain(
         &self,
         is_there: impl Fn(EndpointId) -> bool,
@@ -100,8 +101,8 @@ impl PinnedChain {
             *pinned = Some(PinnedIdentity { source: Some(id), identity: identity.clone() });
             return Ok(identity);
         };
-        // A development chain may restart with another genesis or id. Two endpoints with different chains at a time
-        // are still two chains.
+        // A development chain may restart with another genesis or id, but only at the endpoint that pinned it. If
+        // another endpoint reports a different chain, that endpoint is wrong.
         let is_its_own = source == Some(id) || (source.is_none() && is_development(identity.chain_id));
         let may_change = is_development(before.chain_id) && is_its_own;
         if before.chain_id != identity.chain_id && !may_change {

@@ -29,7 +29,8 @@ use crate::{backoff::Backoff, jsonrpc::Answer};
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// Maximum pause while another endpoint already serves the chain: providers bill these calls, too.
+/// Maximum pause while another endpoint already serves the chain. It is longer than [`MAX_PAUSE`], because providers
+/// bill these calls, too.
 const MAX_SPARE_PAUSE: Duration = Duration::from_secs(60);
 
 /// Longest wait at first contact for the endpoints earlier in the configured order, which take precedence in pinning
@@ -37,8 +38,8 @@ const MAX_SPARE_PAUSE: Duration = Duration::from_secs(60);
 /// serving.
 const PRECEDENCE_WAIT: Duration = Duration::from_secs(1);
 
-/// Minimum interval between probes for recovery: readiness checks should notice soon that an endpoint is back, but must
-/// not become a load.
+/// Minimum interval between probes for recovery. Readiness checks trigger probes: they should notice soon that an
+/// endpoint is back, but must not become a load.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Minimum pause between attempts, even if calls wait for the next one.
@@ -90,7 +91,7 @@ struct ProbeProgress {
     /// Whether the endpoint has served the right chain since it last served a wrong one, so that its answers were
     /// accepted.
     was_known: bool,
-    /// The endpoint was removed: no further calls go to it.
+    /// Whether a reload has removed the endpoint, so that no further calls go to it.
     retired: bool,
 }
 
@@ -105,7 +106,7 @@ pub(in crate::upstream) struct IdentityProbe {
     wake: Notify,
     /// Whether a check is requested to see if the endpoint answers, even if its identity is confirmed.
     is_probe_requested: AtomicBool,
-    /// Time of the last such request.
+    /// Time of the last request for such a check.
     last_probe: Mutex<Option<Instant>>,
 }
 
@@ -198,14 +199,14 @@ impl IdentityProbe {
         self.progress.send_modify(|progress| progress.retired = true);
     }
 
-    /// Checks the identity soon, if it needs a check.
+    /// Wakes the task that checks the identity. It sends a check only if the identity is not confirmed.
     pub(in crate::upstream) fn recheck_now(&self) {
         self.wake.notify_one();
     }
 
-    /// Requests a check to see whether the endpoint answers, even if its identity is confirmed. Does not wait for it. A
-    /// failed check leaves a confirmed identity as it is. Does nothing if the last probe was less than `PROBE_INTERVAL`
-    /// ago.
+    /// Requests a check to see whether the endpoint answers, even if its identity is confirmed. Does not wait for the
+    /// answer. A failed check leaves a confirmed identity as it is. Does nothing if the last probe was less than
+    /// `PROBE_INTERVAL` ago.
     pub(in crate::upstream) fn probe(&self) {
         let now = Instant::now();
         let mut last = self.last_probe.lock();
@@ -219,7 +220,7 @@ impl IdentityProbe {
 
     /// Confirms the identity: at once if it is known, otherwise with the next attempt.
     pub(in crate::upstream) async fn confirm(&self) -> Result<Arc<ChainIdentity>, IdentityError> {
-        // Usually there is nothing to wait for.
+        // Usually the identity is confirmed, and a subscription is not necessary.
         if let Some(identity) = self.progress.borrow().confirmed() {
             return Ok(identity.clone());
         }
@@ -231,9 +232,9 @@ impl IdentityProbe {
                 None => (now.attempts, now.rechecks),
             }
         };
-        // If an attempt is in progress, the permit stays for the next one.
+        // If an attempt is in progress, the notification starts another one after it.
         self.wake.notify_one();
-        // An attempt that began before the recheck was required does not settle it.
+        // An attempt that began before the recheck was required is not sufficient.
         let settled = |progress: &ProbeProgress| {
             progress.retired || (progress.attempts > attempts && progress.rechecks_at_start >= rechecks)
         };
@@ -286,22 +287,24 @@ impl IdentityProbe {
         }
     }
 
-    /// Records the result of an attempt that began when this many rechecks had been required.
+    /// Records the result of an attempt. When it began, `rechecks` rechecks had been required.
     fn record(&self, answered: Result<ChainIdentity, UpstreamError>, rechecks: u64) {
-        // Runs before `progress` changes, and without its lock; see [`PinnedChain::retain`].
+        // `check` locks the pinned chain, so it must not run under the lock of `progress`; see
+        // [`PinnedChain::retain`].
         let state = match answered {
             Ok(identity) => match self.pinned_chain.check(self.id, identity) {
                 Ok(identity) => IdentityState::Known(identity),
                 Err(wrong_chain) => IdentityState::WrongChain(wrong_chain),
             },
-            // This was a probe of a confirmed endpoint: its silence does not change its identity.
+            // This was a probe of a confirmed endpoint: that it failed does not change the endpoint's identity.
             Err(_) if self.is_confirmed() => return,
             Err(error) => IdentityState::Unknown(Some(error)),
         };
         let ProbeProgress { state: before, was_known, .. } = self.progress.borrow().clone();
         if was_known && matches!(state, IdentityState::WrongChain(_)) {
-            // Bar the endpoint before canonicity is forgotten, so that no later refresh accepts its head. Only then
-            // notify the calls that wait for its identity: they must not find data that it supplied.
+            // First bars the endpoint, so that no later refresh accepts its head. Then `notify_wrong_chain` makes the
+            // canonical view forget what is canonical. Only then does `send_modify` wake the calls that wait for the
+            // identity, so that they do not find data that the endpoint supplied.
             self.progress.send_if_modified(|progress| {
                 progress.state = state.clone();
                 false
@@ -409,7 +412,7 @@ mod tests {
             finds.lock().push((one.is_wrong_chain(), attempts));
         });
         one.record(Ok(ChainIdentity { chain_id: 2, ..identity() }), 0);
-        // Calls that wait for the second attempt are notified later.
+        // Calls that wait for the second attempt are woken only after the notification.
         assert_eq!(*found.lock(), [(true, 1)]);
         assert_eq!(one.progress.borrow().attempts, 2);
     }
