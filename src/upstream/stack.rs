@@ -50,10 +50,10 @@ impl Upstream {
         let (in_flight, wait) = (config.max_in_flight, config.max_wait);
         let pool = Arc::new(pool);
         let service = ServiceBuilder::new()
-            // Above the attempts, so that the wait for a slot does not count against their time-out.
+            // Outside the attempts, so that the wait for a slot does not count against their time-out.
             .layer(layer_fn(|inner| limit_in_flight(inner, in_flight, wait)))
-            // Chooses an endpoint for the calls, and another for those that fail there. The steps within one
-            // endpoint are in `endpoint`: identity, breaker, rate, time-out, transport, acceptance.
+            // Chooses an endpoint for the calls, and another for those that fail. The module `endpoint` contains the
+            // steps at one endpoint: identity, breaker, rate, time-out, transport, acceptance.
             .service(dispatch(pool.clone()));
         Self { pool, service: BoxCloneSyncService::new(service) }
     }
@@ -66,7 +66,7 @@ impl Upstream {
         self.call_all(vec![call]).await?.pop().unwrap_or(Err(UpstreamError::Empty))
     }
 
-    /// Sends calls together, as a batch if there are several. A call that must not be sent twice goes
+    /// Sends calls together, as a batch if there are several. A call that must not be sent twice must be sent
     /// [alone](Self::call).
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl Upstream {
     }
 }
 
-/// A layer of the stack: cheap to clone, with a boxed future, which a network call can afford.
+/// A layer of the stack. It is cheap to clone, and its future is boxed, which costs little compared to a network call.
 trait CallService:
     Service<Calls, Response = Answers, Error = UpstreamError, Future: Send> + Clone + Send + Sync + 'static
 {
@@ -186,7 +186,7 @@ fn limit_in_flight(inner: impl CallService, max: usize, wait: Duration) -> impl 
     service_fn(move |calls: Calls| -> AnswersFuture {
         let (inner, slots) = (inner.clone(), slots.clone());
         Box::pin(async move {
-            // The canonical view sends few calls: one refresh of each tag at a time.
+            // Calls of the canonical view need no slot. They are few: at most one refresh of each tag at a time.
             let _slot = if calls.iter().all(|call| call.requirements.for_view) {
                 None
             } else {
@@ -214,7 +214,7 @@ fn dispatch(pool: Arc<Pool>) -> impl CallService {
 fn deliver(call: &Call, outcome: Result<AcceptedAnswer, UpstreamError>) -> Result<Answer, UpstreamError> {
     let accepted = match outcome {
         Ok(accepted) => accepted,
-        // No endpoint gave a better answer.
+        // No endpoint gave a better answer, so the client gets the node's error object, if there is one.
         Err(error) => return error.into_answer(),
     };
     if let Some(check) = &call.check {
@@ -368,7 +368,7 @@ mod tests {
             let is_left = upstream.status().0[0].health != Health::Closed;
             assert_eq!(is_left, elsewhere, "{method}");
         }
-        // A batch is too large at any endpoint, which counts against none of them.
+        // A batch that is too large at one endpoint would be too large at any, so it counts against none of them.
         let upstream = in_order([says(too_large(true)), says(result("\"0x0\""))], &Config::default());
         for _ in 0..8 {
             let answers = upstream.call_all(vec![call(), call()]).await.unwrap();

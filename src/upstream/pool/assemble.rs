@@ -60,7 +60,8 @@ pub(in crate::upstream) fn assemble(
     assembled.collect()
 }
 
-/// Returns a name that none of these has, by adding a number: two URLs may differ in their secrets only.
+/// Returns `name`, or adds a number if `names` contains it: two URLs may differ only in their secrets, which a name
+/// omits.
 fn unused(name: Arc<str>, names: &[Arc<str>]) -> Arc<str> {
     if !names.contains(&name) {
         return name;

@@ -23,13 +23,14 @@ use crate::backoff::Backoff;
 /// Maximum number of endpoints that a call is sent to.
 const MAX_ATTEMPTS: usize = 3;
 
-/// Retries are at most this share of the calls, plus a minimum per second: in a chain of proxies that all retry, one
-/// failure would otherwise become a flood.
+/// Retries are at most this share of the calls, plus a minimum per second. Without this limit, one failure would
+/// become a flood of calls in a chain of proxies that all retry.
 const RETRY_SHARE: f32 = 0.1;
 const MIN_RETRIES_PER_SECOND: u32 = 10;
 const RETRY_WINDOW: Duration = Duration::from_secs(10);
 
-/// Pause before a second attempt: long enough to spread simultaneous retries, too short to notice.
+/// Pause before a second attempt. It is long enough to spread simultaneous retries, and too short for clients to
+/// notice.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(40));
 
 /// How often a waiting call checks whether another endpoint has become available.
@@ -43,7 +44,7 @@ pub(in crate::upstream) struct Pool {
     retries: TpsBudget,
     /// How long a call waits for an endpoint at its rate limit.
     max_wait: Duration,
-    /// When to send a second request. `None` if hedging is off.
+    /// Decides when to send a second request. `None` if hedging is off.
     hedge: Option<Hedge>,
     metrics: Metrics,
 }
@@ -68,7 +69,7 @@ impl Pool {
         }
     }
 
-    /// Sends calls to an endpoint, and those that fail to others, as far as that is safe and may help.
+    /// Sends calls to an endpoint, and sends those that fail to other endpoints, if a retry is safe and may help.
     pub(in crate::upstream) async fn send(&self, calls: &Calls) -> AttemptOutcomes {
         self.retries.deposit();
         let mut done: Vec<Option<Result<AcceptedAnswer, UpstreamError>>> = vec![None; calls.len()];
@@ -108,7 +109,8 @@ impl Pool {
             let failed = |(call, outcome)| is_failure(call, outcome);
             let needs_primary = requirements.primary || requirements.forwarded;
             if (requirements.primary && sending.iter().zip(&attempted).any(failed))
-                // A call waits for one pause, but not for one pause after another.
+                // Repeated rate limits also demote the primary, because a call waits for one pause, but not for
+                // several in a row.
                 || (needs_primary && endpoint.is_limited_for(self.max_wait))
             {
                 self.primary.demote(endpoint.id());
@@ -116,13 +118,14 @@ impl Pool {
                 self.primary.demote_for_forwarded(&endpoint);
             }
             let mut retried = Vec::new();
-            // A retry after `null` uses no retry budget: it goes to one other endpoint at most.
+            // Whether a call is retried because of a failure. A retry after `null` uses no retry budget, because it
+            // goes to one other endpoint at most.
             let mut is_retry = false;
             for ((at, call), outcome) in left.iter().zip(sending).zip(attempted) {
                 let was_null = done[*at].as_ref().is_some_and(is_null);
-                // A disputed error also gets one second opinion at most.
+                // An error that deserves a second opinion gets only one.
                 let was_disputed = done[*at].as_ref().is_some_and(|before| is_disputed(call, before));
-                // Another endpoint's head is no better than an unproved one, and may be older.
+                // An unproved head is not retried, because another endpoint's head is no better and may be older.
                 let gets_no_retry =
                     was_null || was_disputed || (call.requirements.is_head && is_unproved(&outcome));
                 let why = retry_reason(call, &outcome);
@@ -130,14 +133,14 @@ impl Pool {
                     is_retry |= why == RetryReason::Failure;
                     retried.push(*at);
                 }
-                // The earlier answer stays unless the new one is better.
+                // The earlier error stays if the second opinion is no better.
                 let keeps = was_disputed && why.is_some();
                 if !keeps && done[*at].as_ref().is_none_or(|before| replaces(&outcome, before)) {
                     done[*at] = Some(outcome);
                 }
             }
             left = retried;
-            // With an answer in hand, even a `null`, the call does not wait for an endpoint.
+            // A call that already has an answer, even a `null`, does not wait for an endpoint.
             patience = if is_retry { self.max_wait } else { Duration::ZERO };
             let others = self.endpoints.load().iter().any(|endpoint| !tried.contains(&endpoint.id()));
             if left.is_empty() || !others || tried.len() >= MAX_ATTEMPTS {
@@ -151,7 +154,7 @@ impl Pool {
         done.into_iter().map(|outcome| outcome.unwrap_or(Err(UpstreamError::Empty))).collect()
     }
 
-    /// Sends one call to this endpoint only, once. Returns `None` if it was removed or is unavailable.
+    /// Sends one call to this endpoint only, once. Returns `None` if the endpoint was removed or is unavailable.
     pub(in crate::upstream) async fn send_to(
         &self,
         id: EndpointId,
@@ -175,7 +178,8 @@ impl Pool {
         }
     }
 
-    /// Sends calls to this endpoint and, if it is slow and they may be sent twice, to another one, too.
+    /// Sends calls to this endpoint. If the endpoint is slow and the calls may be sent twice, also sends them to
+    /// another one.
     async fn attempt(
         &self,
         endpoint: &Endpoint,
@@ -198,9 +202,10 @@ impl Pool {
         requirements: Requirements,
         tried: &mut Vec<EndpointId>,
     ) -> AttemptOutcomes {
-        // Boxed: two attempts need room for two futures, and hedging is off by default.
+        // Boxed, because hedging is off by default, and two futures would enlarge every `send`.
         let first = Box::pin(attempt(endpoint, calls));
-        // The primary has no substitute: another endpoint's answer may belong to another branch.
+        // Calls that require the primary are not hedged, because another endpoint's answer may belong to another
+        // branch.
         let may_hedge = calls.iter().all(Call::is_repeatable) && !requirements.primary;
         let hedge_candidate = may_hedge.then_some(|after: Duration| {
             if !calls.iter().any(Call::is_awaited) {
@@ -230,7 +235,7 @@ impl Pool {
         self.retries.withdraw().then(|| other.clone())
     }
 
-    /// Selects an endpoint for these calls that has not been tried; waits for an endpoint at its rate limit.
+    /// Selects an endpoint for these calls that has not been tried. Waits for an endpoint that is at its rate limit.
     async fn select(
         &self,
         selection: Selection<'_>,
@@ -243,8 +248,8 @@ impl Pool {
         }
     }
 
-    /// Waits until `pick` returns an endpoint, for `patience` at most; otherwise returns how long the wait would
-    /// be, if known. `pick` receives the current time and the remaining patience.
+    /// Waits until `pick` returns an endpoint, for `patience` at most. If `pick` returns none, returns how long the
+    /// wait would be, if known. `pick` receives the current time and the remaining patience.
     async fn wait_for(
         &self,
         patience: Duration,
@@ -261,7 +266,7 @@ impl Pool {
         }
     }
 
-    /// Returns the best endpoint now; otherwise the wait until there is one, if known.
+    /// Returns the best endpoint now. If there is none, returns the wait until there is one, if known.
     fn pick(
         &self,
         selection: Selection<'_>,
@@ -295,7 +300,7 @@ impl Pool {
     }
 }
 
-/// Combines the requirements of calls that travel together.
+/// Combines the requirements of calls that are sent in one request.
 fn combined_requirements(calls: &Calls) -> Requirements {
     Requirements {
         block: calls.iter().filter_map(|call| call.requirements.block).max(),

@@ -34,9 +34,9 @@ pub(in crate::upstream) struct Selection<'a> {
 
 /// The endpoints that may take a call.
 pub(in crate::upstream) struct Candidates {
-    /// Available now.
+    /// The endpoints that are available now.
     pub(in crate::upstream) available: Vec<(Score, Arc<Endpoint>)>,
-    /// The wait until another is available, if known.
+    /// The wait until another endpoint is available, if known.
     pub(in crate::upstream) wait: Option<Duration>,
 }
 
@@ -85,7 +85,7 @@ impl EndpointSet {
         self.list.load().iter().find(|endpoint| endpoint.id() == id).cloned()
     }
 
-    /// Returns the endpoints available now, and the wait until another is.
+    /// Returns the endpoints that are available now, and the wait until another one is.
     pub(in crate::upstream) fn candidates(
         &self,
         Selection { calls, requirements, tried }: Selection<'_>,
@@ -121,13 +121,13 @@ impl EndpointSet {
         let failed = endpoints.iter().find_map(|endpoint| endpoint.last_error());
         let error = failed.or_else(|| endpoints.iter().find_map(wrong_chain));
         match error.map_or(UpstreamError::Busy, UpstreamError::without_call_details) {
-            // That was another call's time-out; this call has not waited at all.
+            // An earlier call timed out; this call has not been sent.
             UpstreamError::TimedOut { after } => UpstreamError::Unresponsive { after },
             error => error,
         }
     }
 
-    /// Watches the identity of every endpoint, including later ones, for as long as the future runs.
+    /// Watches the identity of every endpoint, including those that a reload adds, for as long as the future runs.
     pub(in crate::upstream) async fn watch(&self) {
         let mut changed = self.changed.subscribe();
         loop {
@@ -165,13 +165,13 @@ impl EndpointSet {
         self.list.load().iter().map(|endpoint| endpoint.status()).collect()
     }
 
-    /// Replaces the endpoints. Those that stay keep their state.
+    /// Replaces the endpoints. Endpoints that are in both lists keep their state.
     pub(in crate::upstream) fn replace(&self, endpoints: Vec<Arc<Endpoint>>) {
         let endpoints = Arc::new(endpoints);
         let before = self.list.swap(endpoints.clone());
         let ids = |of: &[Arc<Endpoint>]| of.iter().map(|endpoint| endpoint.id()).collect::<Vec<_>>();
         if ids(&before) == ids(&endpoints) {
-            // Identity checks in progress need not start over.
+            // The endpoints are the same, so identity checks in progress go on.
             return;
         }
         let is_there = |id| endpoints.iter().any(|endpoint| endpoint.id() == id);
@@ -194,7 +194,8 @@ async fn ask_one(endpoint: &Endpoint, call: Call) -> Result<Answer, UpstreamErro
     outcome.map(|accepted| accepted.answer)
 }
 
-/// Returns the identities of the endpoints before this one, by priority and then by position.
+/// Returns the identities of the endpoints that come before this one by priority, or by position if priorities are
+/// equal.
 fn before(endpoints: &[Arc<Endpoint>], at: usize) -> Vec<&IdentityProbe> {
     let place = |at: usize| (endpoints[at].priority(), at);
     let before = (0..endpoints.len()).filter(|other| place(*other) < place(at));

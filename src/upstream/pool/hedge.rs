@@ -1,7 +1,8 @@
 //! Hedging: sends a slow request to a second endpoint as well, and uses the first good answer.
 //!
-//! Off by default, since both requests are billed. A request is slow if it takes longer than most recent answers of
-//! the pool. Each hedge request uses the retry budget, so that a chain of slow nodes does not get twice the work.
+//! Hedging is off by default, because providers bill both requests. A request is slow if it takes longer than most
+//! recent answers of the pool. Each hedge request uses the retry budget, so that nodes that are all slow do not get
+//! twice the work.
 
 use std::{
     collections::VecDeque,
@@ -22,14 +23,15 @@ use super::{
 };
 use crate::jsonrpc::Answer;
 
-/// Number of recent answers that count: enough for a percentile, few enough to follow a node that changes.
+/// Number of recent answers that are sampled: enough for a percentile, few enough to follow a node whose speed
+/// changes.
 const MAX_SAMPLES: usize = 256;
 
-/// Minimum number of samples to tell which answers are slow.
+/// Minimum number of samples that show which answers are slow.
 const MIN_SAMPLES: usize = 32;
 
-/// Minimum time before an answer is late: a node next door answers faster, and its slowest answers do not justify a
-/// second request.
+/// Minimum time before an answer is late. A node on the same network answers faster, and even its slowest answers do
+/// not justify a second request.
 const MIN_DELAY: Duration = Duration::from_millis(5);
 
 /// Decides when an answer is late.
@@ -87,7 +89,8 @@ impl Hedge {
         let Some(second) = second(after) else { return alone(first.await) };
         let raced = race(calls, first, pin!(self.timed(second))).await;
         if raced.second_won {
-            // Otherwise an answer abandoned for being slow would not count among the slow ones.
+            // The first attempt was dropped because it was slow. Without its time, the samples would lack the slowest
+            // answers.
             self.record(begun.elapsed());
         }
         raced
@@ -103,7 +106,7 @@ impl Hedge {
         attempted
     }
 
-    /// Records that an answer took this long, or was still missing after it.
+    /// Records how long an answer took, or how long it had been missing when its attempt was dropped.
     fn record(&self, time: Duration) {
         let mut latencies = self.latencies.lock();
         if latencies.len() == MAX_SAMPLES {
@@ -169,7 +172,7 @@ mod tests {
         for millis in 1..=MAX_SAMPLES as u64 {
             hedge.record(Duration::from_millis(1_000 + millis));
         }
-        assert_eq!(hedge.after(), Some(Duration::from_millis(1_231)), "the last samples count");
+        assert_eq!(hedge.after(), Some(Duration::from_millis(1_231)), "only the last samples are used");
         for _ in 0..MAX_SAMPLES {
             hedge.record(Duration::from_micros(100));
         }

@@ -59,7 +59,7 @@ impl Identity {
         self.0.pinned_chain().pinned()
     }
 
-    /// Requires each endpoint to confirm its identity before the next call.
+    /// Requires each endpoint to confirm its identity before its next call.
     pub fn require_recheck(&self) {
         for endpoint in self.0.load().iter() {
             endpoint.require_recheck();
@@ -96,7 +96,7 @@ impl Identity {
     /// # Errors
     /// If no endpoint is usable.
     pub async fn confirm(&self) -> Result<Arc<ChainIdentity>, IdentityError> {
-        // Usually there is nothing to wait for.
+        // Usually the identity of an endpoint is confirmed already.
         if let Some(identity) = self.confirmed() {
             return Ok(identity);
         }
@@ -110,16 +110,16 @@ impl Identity {
             if probes.is_empty() {
                 return Err(IdentityError::Upstream(UpstreamError::Busy));
             }
-            // If every endpoint is out of service, fail at once: the caller would wait for the slowest recovery
-            // attempt.
+            // If every endpoint is out of service, fails at once, because the caller would otherwise wait for the
+            // slowest recovery attempt.
             let now = Instant::now();
-            // At first contact there is nothing to serve without an identity: wait for it.
+            // Before the chain is pinned, Holdfast can serve nothing, so the caller waits in any case.
             let is_pinned = self.0.pinned_chain().pinned().is_some();
             let is_out =
                 |endpoint: &Arc<Endpoint>| endpoint.is_breaker_open(now) || endpoint.is_wrong_chain();
             if is_pinned && endpoints.iter().all(is_out) {
-                // A later caller may find an endpoint that has recovered. An endpoint of a wrong chain answers, and
-                // each of its answers may be billed, so probe it at intervals only.
+                // Starts checks, so that a later caller may find an endpoint that has recovered. An endpoint of a
+                // wrong chain does answer, and each answer may be billed, so it is only probed at intervals.
                 for probe in probes {
                     if probe.is_wrong_chain() { probe.probe() } else { probe.recheck_now() }
                 }
@@ -128,15 +128,15 @@ impl Identity {
                     error => IdentityError::Upstream(error),
                 });
             }
-            // Leave out endpoints of a wrong chain, unless there are no others: the list must not be empty. An endpoint
-            // that turns out later to serve a wrong chain fails in `confirm`.
+            // Does not ask endpoints of a wrong chain, unless there are no others, because `select_ok` panics on an
+            // empty list. If an endpoint turns out later to serve a wrong chain, its `confirm` fails.
             let others = probes.iter().filter(|probe| !is_pinned || !probe.is_wrong_chain());
             let others: Vec<_> = others.cloned().collect();
             let asked = if others.is_empty() { probes } else { others };
             let confirming = asked.into_iter().map(|probe| Box::pin(probe.confirm()));
             tokio::select! {
                 biased;
-                // A reload replaced the endpoints: start over.
+                // A reload has replaced the endpoints, so the loop starts over.
                 _ = changed.changed() => {}
                 confirmed = select_ok(confirming) => return confirmed.map(|(identity, _)| identity),
             }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::super::endpoint::{Endpoint, Score};
 
-/// Returns the better of two random endpoints among the suitable ones that come first by priority, or among all if
-/// none is suitable. Two choices are nearly as good as the best of all, and calls do not all rush to the endpoint
-/// that was best a moment ago.
+/// Draws two random endpoints and returns the better one. Draws from the suitable endpoints that come first by
+/// priority, or from all if none is suitable. The better of two is nearly as good as the best of all, and calls do not
+/// all rush to the endpoint that was best a moment ago.
 pub(in crate::upstream) fn choose(available: &[(Score, Arc<Endpoint>)]) -> Option<&Arc<Endpoint>> {
     let fit = available.iter().filter(|(score, _)| score.is_fit());
     let first = fit.map(|(_, endpoint)| endpoint.priority()).min();

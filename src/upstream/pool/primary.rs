@@ -49,7 +49,7 @@ pub(in crate::upstream) struct Primary {
     log_throttle: LogThrottle,
 }
 
-/// Locked during the choice, so that two calls do not choose two primaries.
+/// The state is locked during the choice, so that two calls do not choose two primaries.
 #[derive(Debug, Default)]
 struct PrimaryState {
     endpoint: Option<EndpointId>,
@@ -96,7 +96,8 @@ impl Primary {
                 {
                     return Err(Some(wait));
                 }
-                // Many calls wait for the primary, and this one has waited long enough. The primary is still healthy.
+                // The remaining wait exceeds the patience of this call. Another endpoint answers it, but the primary
+                // is healthy and stays the primary.
                 Availability::After(wait) if wait <= self.max_wait => {
                     return choose(available).cloned().ok_or(Some(wait));
                 }
@@ -135,7 +136,7 @@ impl Primary {
             primary.switch_to(endpoint.id(), now);
             self.log_switch(endpoint);
         } else {
-            // No other endpoint is suitable yet; confirming an identity may make one so.
+            // No other endpoint is suitable yet, but one may become suitable when its identity is confirmed.
             others.iter().filter_map(|(_, other)| other.identity()).for_each(IdentityProbe::recheck_now);
         }
     }
@@ -148,7 +149,8 @@ impl Primary {
     ) -> Option<(EndpointId, Option<Verdict>)> {
         let mut available =
             self.endpoints.candidates(Selection::excluding(&[than]), Instant::now()).available;
-        // An unconfirmed identity is no obstacle: the attempt confirms it first, and no client waits for this.
+        // An endpoint with an unconfirmed identity is acceptable: the attempt confirms it first, and no client waits
+        // for it.
         available.retain(|(score, _)| score.is_healthy());
         let other = choose(&available)?;
         let accepted = attempt(other, &vec![call]).await.pop()?.ok()?;
@@ -171,8 +173,8 @@ impl Primary {
         }
     }
 
-    /// With a call for the head, at intervals: compares a preferred endpoint with the primary, and makes it the
-    /// primary if it is healthy and not behind. Does not wait.
+    /// If `calls` include a call for the head and a check is due, sends that call to a preferred endpoint, too. Makes
+    /// this endpoint the primary if it is healthy and not behind. Does not wait for the answer.
     pub(in crate::upstream) fn check_preferred(self: &Arc<Self>, calls: &Calls) {
         let Some(head) = calls.iter().find(|call| call.requirements.is_head && call.is_awaited()) else {
             return;
@@ -222,7 +224,7 @@ impl Primary {
         (first.priority() < current.priority()).then(|| (first.clone(), current))
     }
 
-    /// Throttled: two endpoints that fail in turn would otherwise fill the log.
+    /// Logs a switch of the primary. Throttled, because two endpoints that fail in turn would otherwise fill the log.
     fn log_switch(&self, endpoint: &Endpoint) {
         let endpoint = endpoint.name();
         if self.log_throttle.is_due("elsewhere") {
@@ -236,7 +238,7 @@ impl Primary {
 // === impl PrimaryState ===
 
 impl PrimaryState {
-    /// Makes `endpoint` the primary; returns the previous one, if it was another.
+    /// Makes `endpoint` the primary. Returns the previous primary, if it was another endpoint.
     fn switch_to(&mut self, endpoint: EndpointId, now: Instant) -> Option<EndpointId> {
         let before = self.endpoint.replace(endpoint).filter(|before| *before != endpoint);
         self.changed_at = Some(now);

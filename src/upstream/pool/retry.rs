@@ -13,7 +13,7 @@ use crate::{
 /// Why the pool asks another endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) enum RetryReason {
-    /// This endpoint did not answer, or not usefully.
+    /// This endpoint gave no answer, or not a useful one.
     Failure,
     /// This endpoint may not have the data yet.
     Null,
@@ -63,7 +63,7 @@ pub(in crate::upstream) fn is_worth_retry(
 /// Returns whether the endpoint failed, rather than being at its rate limit or having no better answer.
 pub(in crate::upstream) fn is_failure(call: &Call, outcome: &Result<AcceptedAnswer, UpstreamError>) -> bool {
     match outcome {
-        // Every chain has a head: an endpoint without one is unsuitable as primary.
+        // Every chain has a head, so an endpoint without one is unsuitable as primary.
         Ok(AcceptedAnswer { answer: Answer::Error(error), .. }) => {
             call.requirements.is_head && !node_error::is_rate_limit(call, error)
         }
@@ -77,12 +77,12 @@ pub(in crate::upstream) fn is_failure(call: &Call, outcome: &Result<AcceptedAnsw
     }
 }
 
-/// Returns whether the error deserves a second opinion from one other endpoint. Not if the client's own code may
-/// have caused it.
+/// Returns whether the error deserves a second opinion from one other endpoint. An internal error does not if the
+/// client's own code may have caused it.
 fn is_disputed_error(call: &Call, error: &[u8]) -> bool {
     call.is_repeatable()
         && ((!call.runs_client_code() && node_error::is_internal(error))
-            // An endpoint that is behind the head that clients have already seen also reports an unknown block.
+            // An endpoint also reports an unknown block if it is behind the head that clients have already seen.
             || (node_error::is_unknown_block(error)
                 && call.requirements.head.is_some_and(|head| !call.names_block_above(head))))
 }
@@ -101,8 +101,8 @@ fn is_absent(accepted: &AcceptedAnswer) -> bool {
     accepted.answer.is_null() || matches!(accepted.verdict, Some(Verdict::Short))
 }
 
-/// Returns whether this outcome replaces an earlier one. Of two equally good results the first stays; of two
-/// failures the last says more.
+/// Returns whether this outcome replaces an earlier one. Of two equally good results, the first stays. Of two equally
+/// bad failures, the last stays, because it says more.
 pub(in crate::upstream) fn replaces(
     outcome: &Result<AcceptedAnswer, UpstreamError>,
     before: &Result<AcceptedAnswer, UpstreamError>,
@@ -122,7 +122,7 @@ pub(in crate::upstream) fn rank(outcome: &Result<AcceptedAnswer, UpstreamError>)
         Ok(accepted) if accepted.answer.is_content() => 5 - u8::from(is_unproved(outcome)),
         Ok(AcceptedAnswer { answer: Answer::Result(_), .. }) => 3,
         Ok(AcceptedAnswer { answer: Answer::Error(_), .. }) => 2,
-        // The client may get it all the same.
+        // The client may still get the answer or the error object in such an error.
         Err(UpstreamError::Rejected(_) | UpstreamError::Refused { .. }) => 1,
         Err(_) => 0,
     }

@@ -19,7 +19,7 @@ pub(super) fn causes<'a>(
     iter::successors(Some(error), |&error| error.source())
 }
 
-/// Replaces the message of the TLS library, which gives no advice.
+/// Message in place of that of the TLS library, which gives no advice.
 const NO_TLS: &str =
     "the server does not speak TLS; if the node speaks plain HTTP, write its url with http://";
 

@@ -12,18 +12,19 @@ use tower::{Service, layer::layer_fn};
 use super::{super::Config, EndpointUrl};
 use crate::context::CallContext;
 
-/// How long idle connections stay open: shorter than the idle time-out of common nodes and balancers (geth 120 s,
-/// AWS 60 s), so that a call seldom meets a connection that is being closed.
+/// How long idle connections stay open. Common nodes and balancers close idle connections later (geth after 120 s, AWS
+/// after 60 s), so Holdfast seldom sends a call on a connection that the node is closing.
 pub(in crate::upstream) const IDLE_TIMEOUT: Duration = Duration::from_secs(50);
 
-/// Holdfast pings an HTTP/2 connection after a quarter of the attempt's time-out without a frame, and waits as long
-/// for the reply: it notices a dead connection before the call times out. A slow node still answers pings.
+/// The interval of HTTP/2 pings is the time-out of an attempt divided by this. Holdfast pings a connection that has
+/// had no frame for one interval, and waits one more for the reply. So it notices a dead connection before the call
+/// times out. A slow node still answers pings.
 const PINGS_PER_TIMEOUT: u32 = 4;
 
 /// The `user-agent` header.
 pub(in crate::upstream) const USER_AGENT: &str = concat!("holdfast/", env!("CARGO_PKG_VERSION"));
 
-/// Reports each connection that it opens.
+/// A connector that reports each connection that it opens.
 #[derive(Clone, Debug)]
 struct MonitoredConnector<S>(S);
 
@@ -62,11 +63,11 @@ fn client_builder(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> Cli
         // `with_deadline` bounds the whole attempt.
         .connect_timeout(config.connect_timeout)
         .pool_idle_timeout(IDLE_TIMEOUT)
-        // The innermost layer of the connector, which runs only when a connection is opened, not when one is reused.
+        // This layer of the connector runs only when a connection is opened, not when one is reused.
         .connector_layer(layer_fn(MonitoredConnector))
         .tcp_nodelay(true)
-        // All calls share an HTTP/2 connection: if the other end falls silent, each of them would time out, and
-        // none would open a new connection.
+        // All calls share an HTTP/2 connection. If the node fell silent without being pinged, each call would time
+        // out, and none would open a new connection.
         .http2_keep_alive_interval(config.timeout / PINGS_PER_TIMEOUT)
         .http2_keep_alive_timeout(config.timeout / PINGS_PER_TIMEOUT)
         .gzip(true)
@@ -84,6 +85,6 @@ fn client_builder(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> Cli
 
 /// Installs the cryptography provider for the whole process.
 pub(in crate::upstream) fn install_tls() {
-    // Fails if one is installed already, which is fine.
+    // Fails if a provider is installed already, which does no harm.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }

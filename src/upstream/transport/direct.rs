@@ -1,8 +1,8 @@
 //! The short path to a node: plain HTTP/1.1 without a proxy, usually to a node on the same network.
 //!
-//! reqwest serves all other endpoints. It is ready, with each request, to follow redirects, to retry and to use a
-//! proxy, and this readiness costs more than the request itself. Requests here differ only in their body and trace
-//! headers, so their head is built once.
+//! reqwest serves all other endpoints. It prepares each request for redirects, retries and proxies, which costs more
+//! than the request itself. The requests of this client differ only in their body and trace headers, so their head is
+//! built once.
 
 use std::{
     collections::VecDeque,
@@ -32,7 +32,8 @@ use super::{
 };
 use crate::{context::CallContext, timeout::timeout};
 
-/// When TCP gives up a connection that is silent, or on which nothing gets through: the same as in reqwest.
+/// Settings with which TCP gives up a connection that is silent, or on which nothing gets through. reqwest uses the
+/// same values.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const KEEPALIVE_RETRIES: u32 = 3;
 #[cfg(target_os = "linux")]
@@ -59,7 +60,7 @@ pub(in crate::upstream) struct DirectClient {
 /// The idle connections.
 #[derive(Debug, Default)]
 struct IdleConnections {
-    /// The longest idle first.
+    /// The idle connections, the longest idle one first.
     idle: VecDeque<IdleConnection>,
     /// Whether a task is running that closes expired connections.
     is_tended: bool,
@@ -99,7 +100,7 @@ impl DirectClient {
         let headers = &mut head.headers;
         headers.extend(sent.headers().clone());
         headers.extend(address.headers().clone());
-        // Unless the operator has configured another value.
+        // Sets these headers, unless the operator has configured other values.
         let host = HeaderValue::from_str(to.authority()?.as_str()).ok()?;
         headers.entry(header::HOST).or_insert(host);
         headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(USER_AGENT));
@@ -124,8 +125,8 @@ impl DirectClient {
         let mut request = Request::from_parts(self.head.clone(), Full::new(body));
         request.headers_mut().extend(trace_headers);
         while let Some(mut connection) = self.take_idle() {
-            // A connection that is still sending a request that the node answered early is not ready, and may not be
-            // soon.
+            // Drops a connection that is still sending an earlier request, which the node answered early: it may not
+            // become ready soon.
             if !matches!(timeout(READY_TIMEOUT, connection.ready()).await, Ok(Ok(()))) {
                 continue;
             }
@@ -160,7 +161,7 @@ impl DirectClient {
         let mut pool = self.pool.lock();
         let last = pool.idle.pop_back()?;
         if last.is_expired(Instant::now()) {
-            // All others have been idle for longer.
+            // All other connections have been idle for longer.
             pool.idle.clear();
             return None;
         }
@@ -175,7 +176,8 @@ impl DirectClient {
             Err(_) => return Err(SendError::Connect("operation timed out".into())),
         };
         let (sender, connection) = http1::handshake(stream).await.map_err(SendError::Broken)?;
-        // Ends when the sender is dropped or the node closes the connection. A pending request receives the error.
+        // The task ends when the sender is dropped or the node closes the connection. A pending request receives the
+        // error.
         tokio::spawn(connection.map(drop));
         Ok(sender)
     }
@@ -188,7 +190,7 @@ impl fmt::Debug for DirectClient {
     }
 }
 
-/// Closes expired connections, for as long as any are idle.
+/// Closes expired connections, and ends when no idle connection is left.
 async fn close_expired(pool: Weak<Mutex<IdleConnections>>) {
     loop {
         time::sleep(IDLE_TIMEOUT).await;
@@ -277,7 +279,7 @@ mod tests {
             assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "{}");
             direct.release(connection);
             assert_eq!(came.recv().await, Some(on));
-            // Time for the close to arrive.
+            // Waits until Holdfast has noticed that the node closed the connection.
             time::sleep(Duration::from_millis(20)).await;
             if on == 2 {
                 // An expired connection is not reused: the node may be about to close it.
@@ -303,7 +305,7 @@ mod tests {
             }
         });
         for _ in 0..2 {
-            // More than the socket buffers take.
+            // The body is larger than the socket buffers.
             let (response, connection) =
                 direct.send(Bytes::from(vec![b' '; 32 << 20]), HeaderMap::new()).await.unwrap();
             assert_eq!(response.status(), 413);

@@ -34,7 +34,8 @@ use crate::{
 /// Maximum number of bytes allocated for an announced length before the bytes arrive.
 const MAX_PREALLOCATION: usize = 1 << 20;
 
-/// Holdfast searches answers up to this length for secrets on the thread that reads them, longer ones on another.
+/// Maximum length of an answer that is searched for secrets on the thread that reads it. Longer answers are searched
+/// on another thread.
 const INLINE_REDACTION_LIMIT: usize = 64 * 1024;
 
 /// A node reached over HTTP/1.1 or, where it is offered, HTTP/2.
@@ -77,7 +78,7 @@ impl HttpTransport {
             .map_err(|error| EndpointError::Client(root_cause(&error)))?;
         let mut secrets = Secrets::from(address);
         let mut direct = None;
-        // Built by reqwest, which puts a user and password into a header.
+        // reqwest builds the request, because it turns a user and password in the URL into a header.
         if let Ok(sent) = client.post(address.url().as_url().clone()).build() {
             secrets.add_headers(sent.headers());
             direct = DirectClient::try_new(&sent, address, config.connect_timeout);
@@ -116,7 +117,7 @@ impl Service<Calls> for HttpTransport {
                 call.origin.tell(&mut trace_headers);
             }
             let (incoming, lease) = transport.send(body, trace_headers, calls.len() > 1).await?;
-            // The bytes stay in memory until their check; the lease counts them until then.
+            // The response's bytes stay in memory until the answers are checked, and the lease counts them until then.
             if let Some(answer_lease) = calls.first().and_then(|call| call.answer_lease.as_ref()) {
                 answer_lease.hold(lease);
             }
@@ -208,7 +209,7 @@ impl HttpTransportInner {
         let busy = |_| UpstreamError::Busy;
         body.reserve(announced.unwrap_or(0).min(MAX_PREALLOCATION), &mut lease).map_err(busy)?;
         while let Some(frame) = unread.frame().await {
-            // Trailers are ignored.
+            // Ignores trailers.
             let Ok(chunk) = frame.map_err(&to_error)?.into_data() else { continue };
             if body.len() + chunk.len() > self.max_answer {
                 return Err(too_large());
@@ -232,7 +233,7 @@ impl HttpTransportInner {
         }
     }
 
-    /// Converts an error of the direct client before a response.
+    /// Converts an error that the direct client returns before it has a response.
     fn send_error(&self, failure: SendError) -> UpstreamError {
         match failure {
             SendError::Connect(error) => UpstreamError::Connect(root_cause(&*error)),
@@ -320,7 +321,7 @@ mod tests {
     #[tokio::test]
     async fn answer_bytes_are_counted_until_the_check_is_done() {
         let chain = DevChain::new(devchain::Config::default());
-        // Larger than the amount that the budget does not count.
+        // Makes the block larger than the amount that the budget does not count.
         chain.mine(500);
         let node = DevNode::start(chain, ([127, 0, 0, 2], 0).into()).await.unwrap();
         let address = EndpointAddress::resolve(&EndpointConfig::at(node.url())).unwrap();

@@ -40,7 +40,7 @@ pub struct InProcessResponse {
     pub body: Bytes,
 }
 
-/// A transport without a socket, so that the whole program can run under paused time.
+/// A transport without a socket, so that the whole program can run with tokio's time paused.
 ///
 /// Requests and answers have the same bytes as over a socket.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ impl<N> InProcessTransport<N> {
         *self.connection.lock() = None;
     }
 
-    /// Uses the simulated connection, which has the idle time-out of one over HTTP.
+    /// Uses the simulated connection, which has the idle time-out of an HTTP connection.
     fn connect(&self) {
         let now = Instant::now();
         let used = self.connection.lock().replace(now);

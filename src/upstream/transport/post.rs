@@ -1,4 +1,4 @@
-//! Posts data other than calls to a server other than a node, with the time-outs, headers and TLS of an endpoint.
+//! Posts data to a server other than a node (a trace collector), with the time-outs, headers and TLS of an endpoint.
 
 use std::{error::Error, sync::Arc, time::Duration};
 
@@ -8,7 +8,8 @@ use reqwest::{Client, Url};
 
 use super::{super::Config, EndpointAddress, EndpointError, cause::root_cause, client::build_client};
 
-/// Maximum number of bytes read of a response. Reading it allows the connection to be reused.
+/// Maximum number of bytes to read of a response. A response that is read to its end allows the connection to be
+/// reused.
 const MAX_READ: usize = 64 * 1024;
 
 /// A client that posts to one URL. Cheap to clone; its `Debug` output shows no secrets.

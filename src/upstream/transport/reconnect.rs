@@ -1,8 +1,8 @@
-//! Detects that a node was reconnected while no older connection was in use.
+//! Detects that Holdfast has reconnected to a node while no older connection was in use.
 //!
-//! A node can be replaced without any failed call: its connections close while idle, and the next call silently
-//! opens a new one. So a connection opened while no other is in use requires an identity check before Holdfast
-//! accepts any answer that came over it.
+//! A node can be replaced without any failed call: its connections close while idle, and the next call silently opens
+//! a new one. So if a connection is opened while no other is in use, Holdfast checks the identity before it accepts
+//! any answer that came over this connection.
 
 use std::{
     sync::{
@@ -60,8 +60,8 @@ pub(in crate::upstream) struct InUseGuard<'a>(&'a ConnectionMonitor);
 // === impl ConnectionMonitor ===
 
 impl ConnectionMonitor {
-    /// Runs a request that may open a connection. Identity checks do not run in here: their answer shows which node
-    /// it is.
+    /// Runs a request that may open a connection. Identity checks do not run in here, because their answers themselves
+    /// show which chain the node serves.
     pub(in crate::upstream) async fn monitor_request<T>(
         self: &Arc<Self>,
         asking: impl Future<Output = T>,
@@ -82,12 +82,13 @@ impl ConnectionMonitor {
         self.reconnects.load(Relaxed)
     }
 
-    /// Returns whether an identity check is due after a reconnect. If so, the caller must make it.
+    /// Returns whether an identity check is due after a reconnect. If so, the caller must check the identity.
     pub(in crate::upstream) fn take_due_recheck(&self, now: Instant) -> bool {
         self.recheck.lock().take_due(now)
     }
 
-    /// Records that a request opens a connection; `opened` requests in progress have done so.
+    /// Records that a request opens a connection. `opened` requests in progress have opened one, including this
+    /// request.
     fn record_reconnect(&self, opened: usize) {
         // If more requests are in progress, the others use older connections, and this one is an additional connection.
         if self.in_use.load(Relaxed) <= opened {

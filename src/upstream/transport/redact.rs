@@ -13,22 +13,25 @@ use serde::de::IgnoredAny;
 use super::{super::UpstreamError, EndpointAddress, EndpointUrl};
 use crate::{eth::Query, jsonrpc::Answer};
 
-/// Shorter parts of a path or query are not keys: `v3`, `rpc`, `mainnet`.
+/// Minimum length of a key in a path or query. Shorter parts, such as `v3`, `rpc` or `mainnet`, are not keys.
 const SHORTEST_PART: usize = 8;
 
-/// Minimum length of a value that is secret by its place, such as a password. Shorter ones would match ordinary words.
+/// Minimum length of a value that is secret because of its place, such as a password. Shorter values would match
+/// ordinary words.
 const SHORTEST_SECRET: usize = 4;
 
-/// Shorter secrets match only as whole words: a few digits occur in the middle of any number.
+/// Minimum length of a secret that is found anywhere in a text. Shorter secrets match only as whole words, because a
+/// few digits occur in the middle of any number.
 const LONG_SECRET: usize = 16;
 
 /// The text that replaces a secret.
 const REPLACEMENT: &str = "…";
 
-/// Words of JSON and of error objects. Showing them reveals no password, even if it is one of them.
+/// Words of JSON and of error objects. Holdfast never redacts them: even if one of them is a password, showing it in
+/// an error does not reveal that it is one.
 const COMMON: [&str; 7] = ["null", "true", "false", "code", "data", "error", "message"];
 
-/// A header whose name contains one of these is a credential, whatever its value looks like.
+/// A header whose name contains one of these words is a credential, whatever its value looks like.
 const CREDENTIALS: [&str; 8] = ["auth", "cookie", "key", "token", "secret", "pass", "credential", "sign"];
 
 /// Values that must not be repeated, the longest first. `Debug` output shows none of them.
@@ -39,7 +42,7 @@ pub(in crate::upstream) struct Secrets(Vec<String>);
 #[derive(Clone, Copy)]
 struct JsonChar {
     decoded: char,
-    /// Number of bytes in the text, with its escape.
+    /// Number of bytes that the character takes in the text, including its escape.
     bytes: usize,
 }
 
@@ -54,7 +57,7 @@ impl Secrets {
         // A key may come without a parameter name.
         let queried = queried.map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
         let parts = segments.chain(queried).flat_map(forms).filter(|part| !is_plain(part));
-        // A user name counts even if it is a plain word.
+        // A user name is secret even if it is a plain word.
         let parts = parts.chain(forms(url.username())).filter(|part| part.len() >= SHORTEST_PART);
         let passwords = url.password().into_iter().flat_map(forms);
         let mut secrets = Self::default();
@@ -83,12 +86,12 @@ impl Secrets {
         self.0.dedup();
     }
 
-    /// Returns an answer without secrets. Chain content stays as it is: hashes cover it. Any other result loses
-    /// only [long](LONG_SECRET) secrets: a short one may well be part of its data.
+    /// Returns an answer without secrets. Chain content stays as it is, because hashes cover it. Any other result
+    /// loses only [long](LONG_SECRET) secrets, because a short one may well be part of its data.
     pub(in crate::upstream) fn redact_answer(&self, method: &str, answer: Answer) -> Answer {
         match answer {
             Answer::Error(error) => Answer::Error(self.redact(&error)),
-            // Text is not chain content, whatever the method.
+            // A string is not chain content, whatever the method.
             Answer::Result(result)
                 if (is_content(method) && !result.starts_with(b"\"")) || !self.may_be_in(&result) =>
             {
@@ -116,8 +119,11 @@ impl Secrets {
         self.redact_json(json).unwrap_or_else(|error| error)
     }
 
+    /// Returns the same JSON without secrets.
+    ///
     /// # Errors
-    /// If the rest is not JSON, such as where a secret was part of a number: an error object that says so.
+    /// If the rest is not JSON, for example because a secret was part of a number. The error is an error object that
+    /// says so.
     fn redact_json(&self, json: &Bytes) -> Result<Bytes, Bytes> {
         let Some(redacted) = std::str::from_utf8(json).ok().and_then(|text| self.redact_text(text)) else {
             return Ok(json.clone());
@@ -132,13 +138,14 @@ impl Secrets {
         self.0.iter().filter(|secret| secret.len() >= LONG_SECRET)
     }
 
-    /// Returns whether results are searched for secrets.
+    /// Returns whether there is a long secret, for which results are searched.
     pub(in crate::upstream) fn has_long(&self) -> bool {
         self.long().next().is_some()
     }
 
-    /// Returns whether a long secret may be in this result. Results can be large, and hardly any contains a secret,
-    /// or an escape that can stand for one of its characters: this is a fast search for either.
+    /// Returns whether a long secret may be in this result. Searches only for the secret itself and for escapes that
+    /// can stand for one of its characters. This is faster than the full search, and hardly any result contains
+    /// either.
     fn may_be_in(&self, result: &[u8]) -> bool {
         let is_letter = |at: usize| matches!(result.get(at + 1), Some(b'u' | b'/'));
         let is_escaped = |secret: &String| secret.contains(['"', '\\']);
@@ -147,7 +154,7 @@ impl Secrets {
                 || self.long().any(|secret| is_escaped(secret) || contains_ignore_case(secret, result)))
     }
 
-    /// Returns the text without secrets, in any case and with any escapes; `None` if it holds none.
+    /// Returns the text without secrets, in any letter case and with any escapes; `None` if it contains none.
     fn redact_text(&self, text: &str) -> Option<String> {
         let mut redacted = None::<String>;
         let (mut at, mut before) = (0, '"');
@@ -172,10 +179,10 @@ pub(in crate::upstream) fn is_content(method: &str) -> bool {
     Query::METHODS.contains(&method) || method == "eth_getBlockReceipts"
 }
 
-/// Returns whether these bytes contain the secret, in any case.
+/// Returns whether these bytes contain the secret, in any letter case.
 fn contains_ignore_case(secret: &str, bytes: &[u8]) -> bool {
     let secret = secret.as_bytes();
-    // Search for a character that hex data does not have, if there is one.
+    // Searches for a character of the secret that hex data does not have, if there is one.
     let at = secret.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(0);
     let Some(byte) = secret.get(at) else { return false };
     memchr2_iter(byte.to_ascii_lowercase(), byte.to_ascii_uppercase(), bytes).any(|found| {
@@ -213,7 +220,7 @@ fn unit(text: &str) -> Option<JsonChar> {
     let decoded = match text.as_bytes().get(1)? {
         b'u' => {
             let code = text.get(2..6).and_then(|digits| u32::from_str_radix(digits, 16).ok());
-            // Half of a surrogate pair is not a character, and in no key.
+            // Half of a surrogate pair is not a character, and no key contains one.
             let decoded = code.map(|code| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
             return Some(decoded.map_or(plain, |decoded| JsonChar { decoded, bytes: 6 }));
         }

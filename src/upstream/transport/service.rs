@@ -10,7 +10,7 @@ use crate::timeout::timeout;
 /// A node as a service: takes one or more calls, and returns an answer for each.
 pub type Transport = BoxCloneSyncService<Calls, Answers, UpstreamError>;
 
-/// Settings of a transport; when they change, a new transport replaces it.
+/// Settings of a transport. When they change, a new transport replaces the old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) struct TransportSettings {
     connect_timeout: Duration,
@@ -21,7 +21,7 @@ pub(in crate::upstream) struct TransportSettings {
 /// Adds a time-out to a transport.
 pub(in crate::upstream) fn with_deadline(mut inner: Transport, after: Duration) -> Transport {
     BoxCloneSyncService::new(service_fn(move |calls: Calls| {
-        // A transport is always ready.
+        // A transport is always ready, so `poll_ready` is not called.
         let answering = inner.call(calls);
         async move { timeout(after, answering).await.unwrap_or(Err(UpstreamError::TimedOut { after })) }
     }))

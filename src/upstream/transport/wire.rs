@@ -12,14 +12,15 @@ use http::{HeaderMap, StatusCode, header};
 use super::super::{Answers, Call, UpstreamError, node_error};
 use crate::jsonrpc::{Answer, IncomingAnswer, IncomingId, read_answers};
 
-/// Source of request ids. Never the client's: nodes reject some of those, and two clients may use the same.
+/// Source of request ids. Holdfast never sends a client's id, because nodes reject some ids, and two clients may use
+/// the same one.
 #[derive(Debug, Default)]
 pub(in crate::upstream) struct RequestIds(AtomicU64);
 
 /// A request on the wire.
 pub(in crate::upstream) struct WireRequest {
     pub(in crate::upstream) body: Bytes,
-    /// The calls have consecutive ids from here.
+    /// Id of the first call. The other calls have the ids that follow it.
     first_id: u64,
     count: usize,
 }
@@ -47,7 +48,7 @@ impl WireRequest {
                 (_, false) => b",",
             };
             body.extend_from_slice(opening);
-            // Neither fails: a `Vec` accepts any bytes, and a method is text.
+            // Neither write fails: a `Vec` accepts any bytes, and a method is text.
             let _ = write!(body, r#"{{"jsonrpc":"2.0","id":{id},"method":"#);
             let _ = serde_json::to_writer(&mut body, call.method.as_str());
             body.extend_from_slice(br#","params":"#);
@@ -88,7 +89,7 @@ impl WireRequest {
         if let [IncomingAnswer { id: IncomingId::Null, answer: Some(Answer::Error(error)) }] =
             answers.as_slice()
         {
-            // The node could not parse the request, batch or not: its error applies to every call.
+            // The node could not parse the request, batch or not, so its error applies to every call.
             return Ok(vec![Ok(Answer::Error(error.clone())); self.count]);
         }
         let mut assigned: Vec<Option<Result<Answer, UpstreamError>>> = vec![None; self.count];
@@ -108,8 +109,9 @@ impl WireRequest {
     }
 }
 
-/// Returns whether an error object that came with this HTTP error is the answer to the call, which any other node would
-/// give, too. Otherwise the sender itself has failed: a key has expired, a quota is used up, no backend is up.
+/// Returns whether an error object that came with this HTTP error is the answer to the call, which any other node
+/// would give, too. Otherwise the sender itself has failed: a key has expired, a quota is used up, or no backend is
+/// up.
 fn is_about_the_call(status: StatusCode, error: &[u8]) -> bool {
     const STATUSES: [StatusCode; 6] = [
         StatusCode::BAD_REQUEST,

@@ -31,11 +31,11 @@ use super::{
     url::UrlError,
 };
 
-/// A header is 2 KB, but some nodes (anvil) send whole blocks.
+/// Maximum size of a message. A header is 2 KB, but some nodes (anvil) send whole blocks.
 const MAX_MESSAGE: usize = 32 * 1024 * 1024;
 
-/// Holdfast pings a connection that is silent for this long, and gives it up if it stays silent for as long again.
-/// Nodes that were cut off do not say so.
+/// Holdfast pings a connection that is silent for this long, and gives it up if it stays silent for as long again. A
+/// node that was cut off from the network cannot close the connection.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// The only call on a connection.
@@ -60,7 +60,7 @@ pub struct Subscription<S = MaybeTlsStream<TcpStream>> {
 /// The reason why a subscription fails or ends.
 #[derive(Debug, thiserror::Error)]
 pub enum FeedError {
-    /// No connection, or it broke.
+    /// The connection could not be opened, or it broke.
     #[error("{0}")]
     Socket(#[source] Box<tungstenite::Error>),
     /// The node closed the connection.
