@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Maximum number of open connections. At the cap, each new connection displaces one of the address that holds the
-    /// most: an idle one first, then one with an unfinished request head, then a busy one.
+    /// most connections: an idle one first, then one with an unfinished request head, then a busy one.
     pub max: usize,
     /// Maximum time from accepting a connection to its first byte. Even a client that connects in advance sends its
     /// first request sooner. Not configurable: only tests change it.

@@ -146,8 +146,8 @@ impl Connections {
                 if !is_stopping {
                     connection.as_mut().graceful_shutdown();
                     let mut requests = None;
-                    // Waits until the open requests are answered, and those that were on their way. Cuts off a peer
-                    // that keeps sending requests.
+                    // Waits until all open requests are answered, including those that were on their way. Cuts off a
+                    // peer that keeps sending requests.
                     while time::timeout(FINISHING, connection.as_mut()).await.is_err()
                         && activity.is_answering()
                         && *requests.get_or_insert(activity.requests()) == activity.requests()

@@ -2,8 +2,8 @@
 //!
 //! A listener serves any `tower::Service` over HTTP/1.1 and HTTP/2, in plain text or over TLS. Clients' calls, the
 //! admin interface and the development chain each have one. A listener survives running out of file descriptors, and
-//! has a time-out for each phase in which a peer could stall. At its cap on connections, it displaces connections of
-//! the address that holds the most.
+//! has a time-out for each phase in which a peer could stall. At its cap, each new connection displaces one of the
+//! address that holds the most connections.
 //!
 //! # Floors
 //! Each line imports only from the lines below it.

@@ -13,8 +13,8 @@ use hyper::body::Incoming;
 
 use super::{activity::Activity, peer::Peer};
 
-/// Maximum number of unread bytes of a body with which the connection can stay open. Such a short rest has usually
-/// arrived together with the head, so hyper can skip it.
+/// If at most this many bytes of a request body are unread, the connection stays open. So short a rest has usually
+/// arrived together with the head, and hyper can skip it.
 const SHORT: u64 = 4096;
 
 /// The body of a request, as it comes from the connection.

@@ -1,8 +1,9 @@
 //! Enforces the cap on open connections. Each open connection holds a slot; a new connection is a *newcomer*.
 //!
 //! There is no cap per address while the listener has free slots, because all clients of a sidecar share one address.
-//! Once the listener is full, a newcomer displaces a connection of the address that holds the most. So an address that
-//! opens ever more connections displaces its own, and a newcomer from any other address gets a slot at once.
+//! Once the listener is full, a newcomer displaces a connection of the address that holds the most connections. So an
+//! address that opens ever more connections displaces its own, and a newcomer from any other address gets a slot at
+//! once.
 
 use std::{
     cmp::Reverse,
@@ -99,7 +100,7 @@ impl Slots {
         Some(Slot { slots: self.clone(), holder, id, activity })
     }
 
-    /// Returns whether too many displaced connections have not ended. Meanwhile, newcomers cannot displace others.
+    /// Returns whether too many displaced connections have not ended. If so, a newcomer cannot displace another one.
     pub(super) fn is_settling(&self) -> bool {
         self.is_full_of_ending(&self.state.lock())
     }
@@ -131,9 +132,9 @@ impl Slots {
 
 impl State {
     /// Closes one connection in favour of `newcomer`. Tries the address with the most connections first. If none of
-    /// its connections can be closed, tries the newcomer's own address and those that hold more, in order of their
-    /// number of connections. Trusted proxies come last, because one of their connections may serve many clients.
-    /// Without a newcomer, any address may lose a connection.
+    /// its connections can be closed, tries the newcomer's own address and the addresses that hold more than it, those
+    /// with the most connections first. Trusted proxies come last, because one of their connections may serve many
+    /// clients. Without a newcomer, any address may lose a connection.
     fn displace(&mut self, newcomer: Option<AddressConnections>) -> Option<()> {
         // Of two addresses with equally many connections, the newcomer's own ranks higher.
         let rank =
