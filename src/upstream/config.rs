@@ -43,7 +43,7 @@ pub struct Config {
 pub struct EndpointConfig {
     /// The URL. Providers put their API key into the path, so the whole URL is a secret.
     pub url: Secret,
-    /// The `ws://` or `wss://` URL for `newHeads` subscriptions; a secret as well.
+    /// The `ws://` or `wss://` URL for `newHeads` subscriptions. It is a secret, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ws: Option<Secret>,
     /// Order of use: Holdfast calls the available endpoints with the lowest value. Endpoints with equal values

@@ -116,7 +116,7 @@ pub enum UpstreamError {
 pub struct Mismatch {
     /// The check that failed.
     pub failure: Failure,
-    /// The answer, for callers that pass it on all the same.
+    /// The answer, for callers that return it to the client despite the failure.
     pub answer: Answer,
 }
 

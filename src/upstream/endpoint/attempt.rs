@@ -289,8 +289,8 @@ fn record(
 }
 
 /// Records that an attempt was cut off. The attempt counts as a failure only if it waited longer than a healthy
-/// endpoint needs and the endpoint answered no other call meanwhile. If its calls may be slow at any node, it only
-/// causes a probe.
+/// endpoint needs and the endpoint answered no other call meanwhile. If one of its calls may be slow at any node, the
+/// attempt only causes a probe.
 fn record_cut_off(endpoint: &Endpoint, begun: Instant, is_everyday: bool) {
     let now = Instant::now();
     let waited = now.saturating_duration_since(begun);

@@ -52,7 +52,7 @@ pub(super) struct EndpointHealth {
     pub(super) bucket: Option<TokenBucket>,
     /// End of the pause after a rate limit.
     pub(super) paused: Option<Instant>,
-    /// Gives the length of a pause if the endpoint does not. The length grows with each consecutive pause.
+    /// Gives the length of a pause if the endpoint does not specify one. The length grows with each consecutive pause.
     pub(super) pause_backoff: Backoff,
     /// Time of the last time-out, if the endpoint has answered nothing since.
     pub(super) hung_at: Option<Instant>,

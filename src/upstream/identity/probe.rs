@@ -106,7 +106,7 @@ pub(in crate::upstream) struct IdentityProbe {
     wake: Notify,
     /// Whether a check is requested to see if the endpoint answers, even if its identity is confirmed.
     is_probe_requested: AtomicBool,
-    /// Time of the last request for such a check.
+    /// Time when [`probe`](Self::probe) last requested a check.
     last_probe: Mutex<Option<Instant>>,
 }
 

@@ -171,7 +171,7 @@ impl EndpointSet {
         let before = self.list.swap(endpoints.clone());
         let ids = |of: &[Arc<Endpoint>]| of.iter().map(|endpoint| endpoint.id()).collect::<Vec<_>>();
         if ids(&before) == ids(&endpoints) {
-            // The endpoints are the same, so identity checks in progress go on.
+            // The endpoints are the same, so identity checks in progress continue.
             return;
         }
         let is_there = |id| endpoints.iter().any(|endpoint| endpoint.id() == id);

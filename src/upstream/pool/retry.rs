@@ -13,7 +13,7 @@ use crate::{
 /// Why the pool asks another endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) enum RetryReason {
-    /// This endpoint gave no answer, or not a useful one.
+    /// This endpoint gave no useful answer.
     Failure,
     /// This endpoint may not have the data yet.
     Null,
@@ -122,7 +122,7 @@ pub(in crate::upstream) fn rank(outcome: &Result<AcceptedAnswer, UpstreamError>)
         Ok(accepted) if accepted.answer.is_content() => 5 - u8::from(is_unproved(outcome)),
         Ok(AcceptedAnswer { answer: Answer::Result(_), .. }) => 3,
         Ok(AcceptedAnswer { answer: Answer::Error(_), .. }) => 2,
-        // The client may still get the answer or the error object in such an error.
+        // These errors contain an answer or an error object, which the client may still get.
         Err(UpstreamError::Rejected(_) | UpstreamError::Refused { .. }) => 1,
         Err(_) => 0,
     }

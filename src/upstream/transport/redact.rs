@@ -122,8 +122,8 @@ impl Secrets {
     /// Returns the same JSON without secrets.
     ///
     /// # Errors
-    /// If the rest is not JSON, for example because a secret was part of a number. The error is an error object that
-    /// says so.
+    /// If the rest is not JSON, for example because a secret was part of a number. The error value is a JSON-RPC error
+    /// object.
     fn redact_json(&self, json: &Bytes) -> Result<Bytes, Bytes> {
         let Some(redacted) = std::str::from_utf8(json).ok().and_then(|text| self.redact_text(text)) else {
             return Ok(json.clone());
