@@ -1,11 +1,12 @@
-//! A buffer that leases memory before it allocates it.
+//! A buffer that takes memory from the byte budget before it allocates.
 
 use bytes::Bytes;
 
 use super::{bytes::ByteLease, clients::Exhausted};
 
-/// Read buffer backed by a [`ByteLease`]. The lease counts the allocated capacity, not only the bytes read so far: a
-/// small compressed response can expand to any size. During a reallocation, the old and the new allocation both count.
+/// Read buffer whose memory a [`ByteLease`] counts. The lease counts the allocated capacity rather than the bytes read,
+/// because a small compressed response can expand to any size. While the buffer reallocates, the lease counts both the
+/// old and the new allocation.
 #[derive(Debug)]
 pub struct LeasedBuffer {
     buffer: Vec<u8>,
@@ -15,7 +16,8 @@ pub struct LeasedBuffer {
 // === impl LeasedBuffer ===
 
 impl LeasedBuffer {
-    /// Creates an empty buffer, whose capacity doubles up to `max` bytes.
+    /// Creates an empty buffer. A full buffer doubles its capacity up to `max` bytes; beyond that, it grows only by the
+    /// bytes it needs.
     pub fn new(max: usize) -> Self {
         Self { buffer: Vec::new(), max }
     }
@@ -33,7 +35,8 @@ impl LeasedBuffer {
     /// Grows the capacity to at least `bytes`.
     ///
     /// # Errors
-    /// If the lease cannot grow that far. During the move it covers the old and the new allocation.
+    /// If the budget does not allow the lease to grow by `bytes`. The lease must cover the old and the new allocation
+    /// while the content moves from one to the other.
     pub fn reserve(&mut self, bytes: usize, lease: &mut ByteLease) -> Result<(), Exhausted> {
         let before = self.buffer.capacity();
         if bytes <= before {
@@ -48,17 +51,18 @@ impl LeasedBuffer {
     /// Appends a chunk.
     ///
     /// # Errors
-    /// If the lease cannot grow by the memory that the chunk needs.
+    /// If the budget does not allow the lease to cover the chunk.
     pub fn append(&mut self, chunk: &[u8], lease: &mut ByteLease) -> Result<(), Exhausted> {
         let needed = self.buffer.len() + chunk.len();
-        // Doubling avoids a copy of the buffer for each chunk. If the lease refuses, allocate just enough.
+        // Doubling the capacity avoids a copy of the buffer for each chunk. If the budget does not allow that, allocate
+        // only the bytes needed.
         let ample = needed.max(self.max.min(self.buffer.capacity() * 2));
         self.reserve(ample, lease).or_else(|_| self.reserve(needed, lease))?;
         self.buffer.extend_from_slice(chunk);
         Ok(())
     }
 
-    /// Returns the bytes, without spare capacity, and shrinks the lease accordingly.
+    /// Releases the spare capacity, shrinks the lease by it, and returns the bytes.
     pub fn finish(mut self, lease: &mut ByteLease) -> Bytes {
         let before = self.buffer.capacity();
         self.buffer.shrink_to_fit();
@@ -92,7 +96,7 @@ mod tests {
                     prop_assert!((before + whole.len() + chunk.len()) as u64 > max, "the budget had room");
                     break;
                 }
-                // A reallocation holds the old and the new buffer for a moment.
+                // During a reallocation, the old and the new buffer exist at the same time.
                 let most = if after > before { before + after } else { after };
                 prop_assert!(most as u64 <= max.max(SMALL as u64));
                 whole.extend_from_slice(&chunk);

@@ -8,11 +8,12 @@ use std::sync::{
 use super::clients::{ClientCounts, Exhausted};
 use crate::client::{Client, ClientLimit};
 
-/// Size in bytes up to which a body or response does not count against the budget. The limit on requests in flight
-/// bounds their number. So an exhausted budget never refuses small calls or the results of writes.
+/// Size in bytes up to which a request body or a response does not count against the budget. The limit on concurrent
+/// requests bounds the number of such small texts. So even if the budget is exhausted, small calls succeed, and a
+/// client learns the result of a transaction that it sent.
 pub const SMALL: usize = 64 << 10;
 
-/// Limit on the bytes held at a time. Clones share one budget.
+/// Limit on the bytes that all leases hold together at any time. Clones share one budget.
 #[derive(Clone, Debug)]
 pub struct ByteBudget(Arc<Inner>);
 
@@ -23,11 +24,12 @@ struct Inner {
     clients: ClientCounts,
 }
 
-/// Bytes held for one client. Dropping the lease returns them to the budget.
+/// Bytes that a caller has taken from a [`ByteBudget`], usually for one client. Dropping the lease returns them to the
+/// budget.
 #[derive(Debug)]
 pub struct ByteLease {
     budget: ByteBudget,
-    /// The client and its limit; `None` if only the total applies.
+    /// The client and its limit in bytes; `None` if only the total limit applies.
     client: Option<(Client, u64)>,
     /// Size up to which the lease does not count against the budget.
     free: usize,
@@ -38,24 +40,26 @@ pub struct ByteLease {
 // === impl ByteBudget ===
 
 impl ByteBudget {
-    /// Creates a budget of `max` bytes, of which one client may hold `per_client`, or the [default](ClientLimit) share.
+    /// Creates a budget of `max` bytes. Of these, one client may hold `per_client` bytes, or the [default
+    /// share](ClientLimit) if `per_client` is `None`.
     pub fn new(max: u64, per_client: Option<u64>) -> Self {
         let limit = ClientLimit::new(max, per_client);
         Self(Arc::new(Inner { limit, held: AtomicU64::new(0), clients: ClientCounts::default() }))
     }
 
-    /// Number of bytes counted now, for all clients together.
+    /// Number of bytes that all leases together count against the budget now.
     pub fn held(&self) -> u64 {
         self.0.held.load(Relaxed)
     }
 
-    /// Returns an empty lease. Without a client only the total limits it.
+    /// Returns an empty lease for `client`. If `client` is `None`, only the total limit applies.
     pub fn lease(&self, client: Option<Client>) -> ByteLease {
         let client = self.0.limit.below_total(client);
         ByteLease { budget: self.clone(), client, free: SMALL, held: 0, counted: 0 }
     }
 
-    /// Returns an empty lease that also counts [small](SMALL) sizes. For parts of which one request has many.
+    /// Returns an empty lease that counts [small](SMALL) sizes too. Use it for parts of a batch, because one batch can
+    /// have many small parts.
     pub fn lease_of_part(&self, client: Option<Client>) -> ByteLease {
         let mut lease = self.lease(client);
         lease.free = 0;
@@ -70,8 +74,8 @@ impl Inner {
         if let Some((client, max)) = client {
             self.clients.add(client, bytes, max)?;
         }
-        // The sum exceeds the limit for a moment, in which the budget may refuse another lease too. That is acceptable:
-        // the other lease is just as close to the limit.
+        // Between this addition and `give_back`, `held` exceeds the limit, so the budget may refuse another lease that
+        // would fit. A refusal is acceptable; exceeding the limit is not.
         let before = self.held.fetch_add(bytes, Relaxed);
         if before.saturating_add(bytes) > self.limit.total() {
             self.give_back(bytes, client);
@@ -107,7 +111,7 @@ impl ByteLease {
     /// Grows the lease by `bytes`.
     ///
     /// # Errors
-    /// If the total or the client's limit does not allow it now. The lease is then unchanged.
+    /// If the lease would exceed the total limit or the client's limit. The lease is then unchanged.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Exhausted> {
         self.resize(self.held.saturating_add(bytes))
     }
@@ -115,7 +119,7 @@ impl ByteLease {
     /// Sets the lease to `bytes`. Shrinking never fails.
     ///
     /// # Errors
-    /// If the lease would grow and the total or the client's limit does not allow it now. The lease is then unchanged.
+    /// If the lease would grow beyond the total limit or the client's limit. The lease is then unchanged.
     pub fn resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
         if let Some(more) = self.counts(bytes).checked_sub(self.counted).filter(|more| *more > 0) {
             self.budget.0.take(more, self.client)?;
@@ -125,7 +129,8 @@ impl ByteLease {
         Ok(())
     }
 
-    /// Sets the lease to `bytes` regardless of the limits, for bytes already in memory. Less remains for other leases.
+    /// Sets the lease to `bytes` regardless of the limits. Use it for bytes that are already in memory; fewer bytes
+    /// then remain for other leases.
     pub fn hold(&mut self, bytes: usize) {
         let (before, counted) = (self.counted, self.counts(bytes));
         (self.held, self.counted) = (bytes, counted);

@@ -6,16 +6,16 @@ use parking_lot::Mutex;
 
 use crate::client::Client;
 
-/// Usage of each client. Clients without usage take no memory.
+/// Usage of each client. A client without usage has no entry.
 #[derive(Debug, Default)]
 pub struct ClientCounts(Mutex<HashMap<Client, u64>>);
 
-/// Reason for a refusal.
+/// The limit that a caller would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exhausted {
-    /// All clients together have reached the total.
+    /// The limit of all clients together.
     Total,
-    /// The client has reached its own limit.
+    /// The limit of the client itself.
     Client,
 }
 

@@ -1,8 +1,9 @@
-//! Limits the bytes held for clients: one total budget, and a limit for each client.
+//! Limits the memory for request bodies and responses, in total and for each client.
 //!
-//! Each body and each response has a size limit, but a thousand of them together would still exhaust memory. A reader
-//! takes a [`ByteLease`] and grows it with its buffer; a response that waits for its client holds one too. Growing
-//! never waits: readers that wait for each other's bytes could deadlock.
+//! Each request body and each response has a size limit, but a thousand of them together would still exhaust memory. A
+//! task that reads a body or a response takes a [`ByteLease`] and grows it with its buffer. A response that waits until
+//! its client reads it has a lease too. If the budget is exhausted, growing a lease fails at once. It does not wait,
+//! because tasks that wait for each other's bytes could deadlock.
 //!
 //! # Floors
 //! Each line imports only from the lines below it.

@@ -43,7 +43,7 @@ fn one_client_leaves_room_for_others() {
     assert_eq!(budget.lease_of_part(greedy).grow(1), Err(Exhausted::Client));
     let others = fill(&budget, modest, 50);
     assert_eq!(others.len(), 8);
-    // Without a client, only the total applies.
+    // Without a client, only the total limit applies.
     assert_eq!(fill(&budget, None, 50).len(), 4);
     drop((held, others));
     assert!(budget.0.clients.is_empty());
