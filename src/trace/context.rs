@@ -16,15 +16,17 @@ const LENGTH: usize = 55;
 /// The supported version of `traceparent`.
 const VERSION: &[u8] = b"00";
 
-/// Longest `tracestate` to propagate, in bytes. The standard requires no more, and longer values would let clients
+/// Longest `tracestate` to propagate, in bytes. The standard asks for no more, and a higher limit would let clients
 /// inflate the headers of upstream requests.
 const LONGEST_STATE: usize = 512;
 
-/// Most members of a `tracestate`, by its grammar.
+/// Largest number of members that the standard allows in a `tracestate`.
 const MOST_MEMBERS: usize = 32;
 
-/// Longest key and longest value of a member.
+/// Longest key of a `tracestate` member, in bytes.
 const LONGEST_KEY: usize = 256;
+
+/// Longest value of a `tracestate` member, in bytes.
 const LONGEST_VALUE: usize = 256;
 
 /// A client's trace context. Its headers are well-formed, so upstream requests can carry them. Cheap to clone.
@@ -41,7 +43,7 @@ struct Inner {
 
 impl TraceContext {
     /// Reads the trace context from a request's headers. Returns `None` if `traceparent` is absent, repeated or
-    /// invalid: the request then belongs to no trace. Ignores an invalid `tracestate`.
+    /// invalid, because the request then belongs to no trace. Ignores an invalid `tracestate`.
     pub fn read(headers: &HeaderMap) -> Option<Self> {
         let mut parents = headers.get_all(TRACEPARENT).iter();
         let (parent, None) = (parents.next()?, parents.next()) else { return None };
@@ -69,7 +71,7 @@ impl TraceContext {
         self.part(36, 52)
     }
 
-    /// Returns whether the client records this trace.
+    /// Returns whether the `sampled` flag is set, that is, whether the client records this trace.
     pub fn is_sampled(&self) -> bool {
         flags(self.0.parent.as_bytes()) & 1 == 1
     }
@@ -79,7 +81,7 @@ impl TraceContext {
     }
 }
 
-/// Validates a `traceparent`. Converts a later version to the supported one.
+/// Validates a `traceparent`. Converts a `traceparent` of a later version to version 00.
 fn checked_parent(value: &HeaderValue) -> Option<HeaderValue> {
     let (known, rest) = value.as_bytes().split_at_checked(LENGTH)?;
     let dashes = [2, 35, 52];
@@ -94,7 +96,8 @@ fn checked_parent(value: &HeaderValue) -> Option<HeaderValue> {
     match &known[..2] {
         VERSION => rest.is_empty().then(|| value.clone()),
         b"ff" => None,
-        // A later version adds fields after another dash. The meaning of its other flags is unknown.
+        // A later version may add fields after another dash. Drop these fields, and all flags but `sampled`, because
+        // their meaning is unknown.
         _ if rest.is_empty() || rest.starts_with(b"-") => {
             let mut parent = known.to_vec();
             parent[..2].copy_from_slice(VERSION);
@@ -143,7 +146,7 @@ fn is_state(text: &[u8]) -> bool {
         let at = member.iter().position(|byte| *byte == b'=');
         at.is_some_and(|at| is_key(&member[..at]) && is_value(&member[at + 1..]))
     };
-    // The grammar allows empty members; they do not count.
+    // The grammar allows empty members, which do not count towards the limit.
     let members =
         || text.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty());
     text.len() <= LONGEST_STATE && (1..=MOST_MEMBERS).contains(&members().count()) && members().all(is_member)

@@ -1,8 +1,9 @@
-//! Propagates the trace of a client's call (W3C Trace Context, level 1) through our tasks to the upstream.
+//! Propagates the trace of a client's call (W3C Trace Context, level 1) through Holdfast's tasks to the upstream.
 //!
-//! A [`TraceContext`] holds the client's headers. An [`Origin`] adds the span of the call and travels with it, since a
-//! separate task may send the upstream request. If spans are [exported](span), they join the client's trace, and the
-//! upstream receives our span as its parent. If not, the client's headers go upstream unchanged.
+//! A [`TraceContext`] holds the client's trace headers. An [`Origin`] adds the span of the call. Each call carries its
+//! `Origin`, because another task may send the upstream request. If Holdfast [exports](span) its spans, they join the
+//! client's trace, and the upstream receives Holdfast's span as the parent. Otherwise, the upstream receives the
+//! client's headers unchanged.
 
 mod context;
 mod origin;

@@ -5,8 +5,8 @@ use tracing::Span;
 
 use super::{TRACEPARENT, TRACESTATE, TraceContext, span};
 
-/// The trace and the span of a call; the default, without either, is for background calls. The value travels with the
-/// call, because a spawned task does not know the span that started it.
+/// The trace and the span of a call. The default has neither and is for background calls. Each call carries its
+/// `Origin`, because a spawned task does not know the span of the task that spawned it.
 #[derive(Clone, Debug)]
 pub struct Origin {
     span: Span,
@@ -22,7 +22,7 @@ impl Default for Origin {
 }
 
 impl Origin {
-    /// Creates the origin of calls made in `span`, for the trace of `context`.
+    /// Creates the origin of a call with this span. `context` is the client's trace, if the client sent one.
     pub fn new(span: Span, context: Option<TraceContext>) -> Self {
         Self { span, context }
     }
@@ -32,13 +32,13 @@ impl Origin {
         &self.span
     }
 
-    /// Replaces the span, for an upstream request with its own span.
+    /// Replaces the span. Use it for an upstream request that has its own span.
     pub fn with_span(self, span: Span) -> Self {
         Self { span, ..self }
     }
 
-    /// Adds the trace headers to an upstream request. The parent span is ours if spans are exported, otherwise the
-    /// client's.
+    /// Adds the trace headers to an upstream request. They name Holdfast's span as the parent if Holdfast exports its
+    /// spans, otherwise the client's span.
     pub fn tell(&self, headers: &mut HeaderMap) {
         let context = self.context.as_ref();
         let parent: Option<HeaderValue> =

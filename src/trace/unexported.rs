@@ -8,10 +8,10 @@ use super::TraceContext;
 /// Does nothing.
 pub fn join(_: &Span, _: &TraceContext) {}
 
-/// Does nothing: the span ends when its last holder drops it.
+/// Does nothing. The span ends when its last holder drops it.
 pub fn end(_: &Span) {}
 
-/// Returns `None`: no span has an exported id.
+/// Returns `None`, because no span has an exported id.
 pub fn parent(_: &Span) -> Option<HeaderValue> {
     None
 }
