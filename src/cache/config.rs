@@ -11,12 +11,12 @@ use super::redis::RedisConfig;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Limit of the cache in memory: content, index and overhead.
+    /// Limit in bytes of the cache in memory, including its index and overhead.
     pub size: ByteSize,
     /// The tier on disk, which stores finalized blocks and receipts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskConfig>,
-    /// The tier in Redis, behind the disk; a fleet can share it.
+    /// The tier in Redis, which Holdfast asks after the disk. Several instances can share it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis: Option<RedisConfig>,
 }
@@ -25,9 +25,9 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskConfig {
-    /// The data directory, used by one process only. Created if it does not exist.
+    /// The data directory. Only one process can use it at a time. Holdfast creates it if it does not exist.
     pub path: PathBuf,
-    /// Limit of the directory: content and index.
+    /// Limit in bytes of the directory, including indexes.
     #[serde(default = "DiskConfig::default_size")]
     pub size: ByteSize,
 }
@@ -46,7 +46,7 @@ impl DiskConfig {
         Self { path: path.into(), size: Self::default_size() }
     }
 
-    /// Returns the default size: about ten days of mainnet's blocks with their receipts.
+    /// Returns the default size, which is enough for about ten days of mainnet blocks with their receipts.
     fn default_size() -> ByteSize {
         ByteSize::gib(10)
     }

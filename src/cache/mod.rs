@@ -1,8 +1,8 @@
-//! The cache: content by block hash, and hints to where transactions are.
+//! The cache: blocks, transactions and receipts by block hash, and the likely locations of transactions.
 //!
-//! Cached entries do not change: a block, its transactions, its receipts. No entry says which block is canonical: a
-//! location is a hint, valid only if `chain` confirms its block at the moment of the response. The cache stores only
-//! [`Verified`](crate::verify::Verified) content, and a [`Deflated`] form of it.
+//! Cached entries (a block, its transactions, its receipts) never change. No entry says which block is canonical. A
+//! location is a hint: it is valid only if the module `chain` confirms, at the moment of the response, that the block
+//! is canonical. The cache stores only [`Verified`](crate::verify::Verified) content, and [`Deflated`] copies of it.
 //!
 //! # Floors
 //! ```text

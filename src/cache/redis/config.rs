@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::url::{RedisUrl, RedisUrlError};
 use crate::secret::{Secret, SecretError};
 
-/// The tier in Redis, which a fleet can share.
+/// Configuration of the tier in Redis, which several instances can share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RedisConfig {
@@ -19,11 +19,11 @@ pub struct RedisConfig {
     /// Time to live of entries; `None` to keep them until Redis evicts them.
     #[serde(default, with = "humantime_serde", skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Duration>,
-    /// Timeout of a read: beyond it, the upstream answers sooner. Writes have ten times as long, but at most ten
-    /// seconds. Not a configuration key: only tests change it.
+    /// Timeout of a read. After this time, the upstream would answer sooner. A write may take ten times as long, but at
+    /// most ten seconds. This field is not a configuration key; only tests change it.
     #[serde(skip, default = "timeout")]
     pub timeout: Duration,
-    /// PEM file of CA certificates to trust instead of the system's, for `rediss`.
+    /// PEM file of CA certificates that `rediss` connections trust instead of the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
 }
@@ -40,7 +40,7 @@ pub enum ConfigError {
     /// The time to live is too short.
     #[error("ttl: must be at least 1ms; leave it out to keep entries until Redis evicts them")]
     Ttl,
-    /// The file of certificates is missing or unreadable.
+    /// The file `ca` is missing or unreadable.
     #[error("ca: cannot read {path}: {source}")]
     Ca {
         /// The file's path.
@@ -49,10 +49,10 @@ pub enum ConfigError {
         #[source]
         source: io::Error,
     },
-    /// Certificates without TLS.
+    /// `ca` is set, but the URL does not use TLS.
     #[error("ca: is for rediss:// URLs only; use that scheme in url, or remove ca")]
     CaUnused,
-    /// The file has no certificates.
+    /// The file `ca` has no certificates.
     #[error("ca: {path} holds no certificates in PEM format")]
     CaContent {
         /// The file's path.

@@ -1,4 +1,4 @@
-//! Index entries: checksum, epoch, content.
+//! Encoding of index entries: checksum, epoch, content.
 
 use redis::Value;
 
@@ -7,7 +7,7 @@ use crate::eth::{BlockHash, BlockNumber, TxPosition};
 const SUM: usize = 4;
 const EPOCH: usize = 8;
 
-/// Epoch of index entries: only those of the current epoch are valid. Random, so that none comes twice.
+/// Epoch of an index entry. Only entries of the current epoch are valid. Epochs are random, so that none occurs twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Epoch(pub(super) [u8; EPOCH]);
 
@@ -33,7 +33,7 @@ pub(super) fn length<C: Content>() -> usize {
     SUM + EPOCH + C::LENGTH
 }
 
-/// Encodes the entry under this key.
+/// Encodes the entry for `key`, which the checksum covers.
 pub(super) fn seal<C: Content>(key: &[u8], epoch: Epoch, content: C) -> Vec<u8> {
     let mut entry = vec![0; SUM];
     entry.extend(epoch.0);
@@ -43,7 +43,8 @@ pub(super) fn seal<C: Content>(key: &[u8], epoch: Epoch, content: C) -> Vec<u8> 
     entry
 }
 
-/// Decodes an entry; `None` if it has another key or epoch, or is damaged.
+/// Decodes the entry found under `key`; `None` if the entry is damaged, or if it was written under another key or in
+/// another epoch.
 pub(super) fn open<C: Content>(key: &[u8], epoch: Epoch, entry: &[u8]) -> Option<C> {
     let (said, rest) = entry.split_first_chunk::<SUM>()?;
     let (of, content) = rest.split_first_chunk()?;

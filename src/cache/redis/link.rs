@@ -1,7 +1,7 @@
-//! The connection that all calls share, with reconnection.
+//! The connection to Redis, which all calls share. If it breaks, a background task reconnects.
 //!
-//! The connection is pipelined: concurrent commands go out together, and replies come in order. So one connection is
-//! enough, and no call waits for a free one.
+//! The connection is pipelined: it sends commands without waiting for the replies to earlier ones. So one connection is
+//! enough, and no call waits for a free connection.
 
 use std::{
     path::PathBuf,
@@ -25,22 +25,22 @@ use tracing::{info, warn};
 use super::{config::ConfigError, url::RedisUrl};
 use crate::{backoff::Backoff, cache::tier::TierError, display::Time};
 
-/// Timeout of a connection attempt, including the TLS handshake and authentication. Long enough to retransmit a lost
-/// packet.
+/// Timeout of a connection attempt, including the TLS handshake and authentication. The time is long enough for TCP to
+/// retransmit a lost packet.
 pub(super) const CONNECT: Duration = Duration::from_secs(2);
 
 /// Backoff between attempts to connect.
 const WAITS: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
-/// Number of consecutive timeouts after which the connection counts as dead: the server may be gone, which TCP would
-/// notice only after a quarter of an hour, or it may send without end. At most the number of failures that open the
-/// tier's circuit breaker, because no call reaches the server after that.
+/// Number of consecutive timeouts after which Holdfast reconnects. The server may be gone, which TCP would notice only
+/// after a quarter of an hour, or it may send an endless reply. This number must not exceed the number of failures that
+/// open the tier's circuit breaker, because no call reaches the server while the breaker is open.
 const SILENT: u32 = 3;
 
-/// Longest error text to show from the server, in characters.
+/// Longest error text of the server to show, in characters.
 const SHOWN: usize = 300;
 
-/// Marker that a PEM file with certificates contains.
+/// Line at the beginning of each certificate in a PEM file.
 const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
 #[derive(Clone)]
@@ -50,16 +50,18 @@ struct Inner {
     client: Client,
     url: RedisUrl,
     state: watch::Sender<State>,
-    /// Timeouts since the last reply.
+    /// Number of timeouts since the last reply.
     silent: AtomicU32,
 }
 
 enum State {
-    /// No call has been made yet.
+    /// No call has needed the connection yet.
     New,
-    /// The first attempt to connect or reconnect is under way. Calls wait for it until their timeout.
+    /// The first attempt to connect or reconnect is under way. Calls wait for its result, but not longer than their
+    /// timeouts.
     Connecting,
-    /// The last attempt failed with this error. The next one runs in the background; calls fail at once.
+    /// The last attempt to connect failed with this error. A background task tries again; meanwhile, calls fail at
+    /// once.
     Down(TierError),
     /// Connected.
     Up(Arc<MultiplexedConnection>),
@@ -69,7 +71,8 @@ enum State {
 
 impl Link {
     pub(super) fn try_new(url: RedisUrl, ca: Option<(PathBuf, Vec<u8>)>) -> Result<Self, ConfigError> {
-        // Use the same TLS provider as for upstreams. This fails if one is installed already.
+        // Use the same TLS provider as for upstreams. The installation fails if the process has already installed a
+        // provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let connection = url.connection().map_err(ConfigError::Url)?;
         let client = match ca {
@@ -104,8 +107,8 @@ impl Link {
         values.try_into().map_err(|_| self.0.failed(&format_args!("{count} replies to {N} commands")))
     }
 
-    /// Sends these commands together and returns the reply to each. Fails if one command fails; the others take effect
-    /// all the same.
+    /// Sends these commands together and returns the reply to each. If Redis refuses one command, the call fails, but
+    /// the other commands take effect.
     pub(super) async fn ask_all(
         &self,
         pipeline: &Pipeline,
@@ -130,8 +133,8 @@ impl Link {
             },
             Err(error) => error,
         };
-        // A server that has become a replica refuses every write. Reconnect: the host name may now lead to the new
-        // primary.
+        // Reconnect also if the server has become a replica, which refuses every write: the host name may now lead to
+        // the new primary.
         if failed.is_unrecoverable_error() || failed.is_io_error() || failed.code() == Some("READONLY") {
             self.lost(&connection);
         }
@@ -156,12 +159,12 @@ impl Link {
                 State::Down(error) => return Err(error.clone()),
                 State::Up(connection) => return Ok(connection.clone()),
             }
-            // Cannot fail: we hold the sender.
+            // `changed` cannot fail, because `self` owns the sender.
             let _ = states.changed().await;
         }
     }
 
-    /// Reports a broken connection. Reconnects if it is still the current one.
+    /// Reconnects in place of the broken connection `lost`, unless another call has already done so.
     fn lost(&self, lost: &Arc<MultiplexedConnection>) {
         let was_it = self.0.state.send_if_modified(|state| {
             let is_it = matches!(state, State::Up(connection) if Arc::ptr_eq(connection, lost));
@@ -177,13 +180,13 @@ impl Link {
     }
 }
 
-/// Tries to connect until that succeeds or the link is dropped.
+/// Tries to connect until an attempt succeeds or the link is dropped.
 async fn connect(link: Weak<Inner>) {
     let mut backoff = WAITS;
     let mut is_down = false;
     loop {
         let Some(inner) = link.upgrade() else { return };
-        // Calls have their own timeouts.
+        // Set no timeouts here: `CONNECT` limits the attempt, and each call has its own timeout.
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let attempt = inner.client.get_multiplexed_async_connection_with_config(&config);
         let error = match timeout(CONNECT, attempt).await {
@@ -203,12 +206,12 @@ async fn connect(link: Weak<Inner>) {
         is_down = true;
         inner.state.send_replace(State::Down(error));
         drop(inner);
-        // Jitter, so that the instances of a fleet do not connect all at once.
+        // Add jitter, so that the instances of a fleet do not all connect at once.
         sleep(backoff.next_pause().mul_f64(0.5 + fastrand::f64() / 2.0)).await;
     }
 }
 
-/// Returns the error with which Redis refused a command.
+/// Returns the error if Redis refused the command.
 fn refusal(value: &Value) -> Option<ClientError> {
     match value {
         Value::ServerError(error) => Some(error.clone().into()),
@@ -219,14 +222,14 @@ fn refusal(value: &Value) -> Option<ClientError> {
 // === impl Inner ===
 
 impl Inner {
-    /// Creates an error that names the server, without the password, even if the server repeats it.
+    /// Creates an error that names the server. Removes the password from the text, in case the server repeats it.
     fn failed(&self, what: &impl std::fmt::Display) -> TierError {
         let mut text = what.to_string();
         let password = self.client.get_connection_info().redis_settings().password();
         if let Some(password) = password.filter(|password| !password.is_empty()) {
             text = text.replace(password, "…");
         }
-        // The server's text may contain line breaks, and must not look like our own log lines.
+        // Replace line breaks in the server's text, so that it cannot imitate a log line of Holdfast.
         let shown = text.chars().take(SHOWN).map(|char| if char.is_control() { '\u{fffd}' } else { char });
         std::io::Error::other(format!("{}: {}", self.url, shown.collect::<String>())).into()
     }

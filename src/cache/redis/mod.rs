@@ -1,4 +1,5 @@
-//! The tier in Redis or Valkey. A fleet can share it: an entry that one instance fetched serves all others.
+//! The tier in Redis or Valkey. Several instances (a fleet) can share it, so that an entry that one instance fetched
+//! serves all others.
 //!
 //! # Keys and values
 //! A key consists of the prefix, the [chain](super::tier::ChainKey), one byte for the kind of value, and the lookup
@@ -12,26 +13,28 @@
 //! e                  the epoch                               8 random bytes
 //! ```
 //!
-//! No command names two keys, so a cluster may spread them over its nodes. Related commands share a round trip: one for
-//! an index lookup, one for a block with its number and all its transactions.
+//! Each command names one key, so a cluster may spread the keys over its nodes. Related commands share a round trip: an
+//! index lookup takes one round trip, and so does a write of a block with its number and all its transactions.
 //!
 //! # Forgetting the index
-//! An index entry carries the epoch in which it was written and is valid only in that epoch. A lookup reads the epoch
-//! and the entry in one round trip. [Forgetting](super::tier::Tier::forget_canonicity) sets a new epoch; new entries
-//! replace the old ones in time, or Redis evicts those. Epochs are random, not counted: after an eviction, a counter
-//! would start again and make forgotten entries valid. Without an epoch, no entry is valid; the next writer sets one.
+//! An index entry carries the epoch in which it was written and is valid only in that epoch. A lookup reads the current
+//! epoch and the entry in one round trip. [Forgetting the index](super::tier::Tier::forget_canonicity) sets a new
+//! epoch. Entries of older epochs stay until new entries replace them or Redis evicts them. Epochs are random numbers.
+//! A counter would start again after Redis evicted it, and make forgotten entries valid. If Redis has no epoch, no
+//! entry is valid, and the next writer sets an epoch.
 //!
-//! This holds as long as Redis loses no write. After a failover to a replica that lacks the last epoch, the previous
-//! epoch and its entries are valid again.
+//! Forgetting is reliable only if Redis loses no write. If Redis fails over to a replica that lacks the last epoch, the
+//! previous epoch and its entries become valid again.
 //!
-//! Each index entry has a checksum over its key and content, because nothing else can detect a damaged hash at a
-//! number.
+//! Each index entry has a checksum over its key and content, because nothing else can detect damage to the hash of a
+//! block number.
 //!
 //! # Requirements
 //! - Redis version 6 or later.
-//! - `maxmemory` with the policy `allkeys-lru`, so that there is always room. The epoch is read constantly, so it stays.
+//! - `maxmemory` with the policy `allkeys-lru`, so that Redis always makes room for new entries. Holdfast reads the
+//!   epoch constantly, so Redis does not evict it.
 //! - The commands `GETRANGE`, `SET`, `DEL` and `EVAL`, and `INFO` to report usage.
-//! - One address. In front of a cluster, a proxy that knows its nodes.
+//! - One address. A cluster needs a proxy in front of it that forwards each command to the right node.
 
 mod config;
 mod entry;

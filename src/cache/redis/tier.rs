@@ -20,24 +20,25 @@ use crate::{
     eth::{BlockHash, BlockNumber, TxHash, TxPosition},
 };
 
-/// Longest value in bytes. Holdfast does not write longer ones, and does not read them completely. The largest blocks
-/// take a tenth of it, compressed.
+/// Longest value in bytes. Holdfast does not write longer values, and reads no more than this from one. Compressed, the
+/// largest blocks take a tenth of this limit.
 const LONGEST: usize = 64 << 20;
 
-/// Timeout of a write, as a multiple of a read's: a write may be large, and no client waits for it.
+/// Timeout of a write, as a multiple of the timeout of a read. A write may be large, and no client waits for it.
 const WRITES_TAKE: u32 = 10;
 
-/// Attempts to read or write the highest finalized block while other instances write it or start an epoch.
+/// Most attempts to read or write the highest finalized block. An attempt fails if that block or the epoch changes
+/// meanwhile.
 const TRIES: usize = 3;
 
-/// Compare-and-swap: sets a key if its value has not changed since the read.
+/// Compare-and-swap as a Lua script: sets a key if its value has not changed since Holdfast read it.
 const SWAP: &str = "if redis.call('GETRANGE', KEYS[1], 0, ARGV[3]) ~= ARGV[1] then return 0 end \
                     redis.call('SET', KEYS[1], ARGV[2]) return 1";
 
 /// The tier in Redis.
 ///
-/// Connects at the first call. After a lost connection, reconnects in the background, for as long as it takes.
-/// Meanwhile each call fails at once with the reason.
+/// The tier connects at the first call. If the connection breaks, the tier reconnects in the background until an
+/// attempt succeeds. After a failed attempt, calls fail at once with the error of that attempt.
 #[derive(Clone)]
 pub struct Redis(Arc<Inner>);
 
@@ -50,13 +51,14 @@ struct Inner {
     usage: Told,
 }
 
-/// Known epochs of a chain.
+/// The epochs of a chain that this instance knows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Known {
-    /// The epoch last seen. A read reports each change of it once.
+    /// The epoch that this instance read last. If a read finds another epoch, it fails once with
+    /// [`TierError::Forgotten`].
     seen: Epoch,
-    /// The epoch to write in. If Redis has another one, another instance had the index forgotten, and writes fail until
-    /// [`Redis::highest`] adopts the new epoch.
+    /// The epoch in which this instance writes. If Redis has another epoch, another instance made the tier forget its
+    /// index. Writes then fail until [`Redis::highest`] adopts the new epoch.
     own: Epoch,
 }
 
@@ -90,9 +92,10 @@ impl Redis {
     /// Checks that Redis is reachable, accepts the credentials, and permits the commands of a tier. Changes no data.
     ///
     /// # Errors
-    /// If one of these is not the case.
+    /// If Redis is unreachable, refuses the credentials, or does not permit a command.
     pub async fn probe(&self) -> Result<(), TierError> {
-        // A random key, which does not exist: the commands have no effect, but Redis still checks their permission.
+        // The key is random, so it does not exist. The commands have no effect, but Redis checks whether it permits
+        // them.
         let key = [self.0.prefix.as_bytes(), b"probe:", &Epoch::random().0].concat();
         let mut set = command("SET", &key);
         set.arg("").arg("XX");
@@ -102,7 +105,7 @@ impl Redis {
         self.0.link.ask(commands, link::CONNECT + self.0.timeout).await.map(drop)
     }
 
-    /// Returns the URL, whose display omits the credentials.
+    /// Returns the URL of the server. Its `Display` omits the credentials.
     pub fn url(&self) -> &RedisUrl {
         self.0.link.url()
     }
@@ -129,7 +132,8 @@ impl Redis {
         command
     }
 
-    /// Reads an index entry; `None` if it is absent, damaged or of another epoch.
+    /// Reads an index entry; `None` if the entry is absent, damaged or of another epoch, or if another call notices a
+    /// new epoch meanwhile.
     async fn entry<C: Content>(&self, chain: ChainKey, key: Vec<u8>) -> Result<Option<C>, TierError> {
         let before = self.known(chain);
         let (epoch, entry) = self.read_entry::<C>(chain, &key).await?;
@@ -145,14 +149,15 @@ impl Redis {
         Ok(bytes(&entry).and_then(|entry| entry::open(&key, epoch, entry)))
     }
 
-    /// Reads the highest finalized block, and adopts the current epoch for writes: the caller is about to have the
-    /// upstream confirm that block.
+    /// Reads the highest finalized block, and adopts the current epoch for writes. The caller has the upstream confirm
+    /// that block before it writes.
     async fn highest(&self, chain: ChainKey) -> Result<Option<Final>, TierError> {
         let key = self.keys(chain).finalized();
         for _ in 0..TRIES {
             let before = self.known(chain);
             let (epoch, entry) = self.read_entry::<Final>(chain, &key).await?;
-            // Another call has noticed or started an epoch meanwhile. This reply may be older.
+            // If another call has noticed or started an epoch meanwhile, this reply may be older than that epoch. Read
+            // again.
             if self.known(chain) != before {
                 continue;
             }
@@ -173,7 +178,7 @@ impl Redis {
         Ok((Epoch::read(&epoch), entry))
     }
 
-    /// Returns a command that sets an epoch if there is none, and one that reads the current epoch.
+    /// Returns two commands. The first sets a random epoch if there is none; the second reads the current epoch.
     fn draw(&self, chain: ChainKey) -> [Cmd; 2] {
         let key = self.keys(chain).epoch();
         let mut draw = command("SET", &key);
@@ -181,10 +186,11 @@ impl Redis {
         [draw, peek(&key, Epoch::LENGTH)]
     }
 
-    /// Returns the epoch from the reply to [`draw`](Self::draw), if it is the one to write in.
+    /// Returns the epoch in `value`, which is the reply to the second command of [`draw`](Self::draw). Fails if this
+    /// instance may not write in that epoch.
     async fn drawn(&self, chain: ChainKey, value: &Value) -> Result<Epoch, TierError> {
         let Some(epoch) = Epoch::read(value) else {
-            // The key holds something else, which `draw` does not replace.
+            // The key holds a value that is not an epoch. `draw` does not replace it, so start a new epoch.
             self.start_epoch(chain, None).await?;
             return Err(TierError::Forgotten);
         };
@@ -199,13 +205,13 @@ impl Redis {
         Ok(epoch)
     }
 
-    /// Starts a new epoch, with this finalized block if there is one. Writes the block first: an instance that saw the
-    /// epoch without it would start yet another.
+    /// Starts a new epoch and, if `highest` is given, notes that finalized block in it. Writes the block before the
+    /// epoch, because an instance that finds an epoch without a finalized block starts another epoch.
     async fn start_epoch(&self, chain: ChainKey, highest: Option<Final>) -> Result<(), TierError> {
         let (epoch, keys) = (Epoch::random(), self.keys(chain));
         let mut pipeline = Pipeline::new();
         if let Some(highest) = highest {
-            // Without a time to live, like the epoch: the upstream confirms all other entries by it.
+            // Set no time to live, as for the epoch: without this block, the upstream could not confirm the index.
             let key = keys.finalized();
             pipeline.cmd("SET").arg(&key).arg(entry::seal(&key, epoch, highest));
         }
@@ -243,7 +249,7 @@ impl Redis {
         self.drawn(chain, values.get(2).unwrap_or(&Value::Nil)).await.map(drop)
     }
 
-    /// Returns the command that stores the value, unless the key exists.
+    /// Returns the command that stores the value of `record` unless the key exists.
     fn value(&self, chain: ChainKey, record: &Record) -> Cmd {
         let mut value = self.set(&self.keys(chain).value(record.part, record.hash), record.value.bytes());
         value.arg("NX");
@@ -318,8 +324,8 @@ impl Tier for Redis {
         })
     }
 
-    /// A later block at the same number replaces the index entry. Two finalized blocks at one number must not happen;
-    /// this repairs damaged entries.
+    /// Overwrites the index entries of the block's number and transactions, to repair damaged entries. No entry should
+    /// name another block, because a chain must not finalize two blocks at one number.
     fn put(&self, chain: ChainKey, record: Record) -> Tiered<'_, bool> {
         Box::pin(async move {
             match record.part {
@@ -335,7 +341,8 @@ impl Tier for Redis {
         Box::pin(self.raise(chain, Final(number, hash)))
     }
 
-    /// Always sends the command: a reply shows that Redis is writable, whether or not the key exists.
+    /// Always sends the command, and returns `true` even if the key did not exist, because the reply shows that Redis
+    /// is writable.
     fn remove(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Tiered<'_, bool> {
         Box::pin(async move {
             self.write([command("DEL", &self.keys(chain).value(part, hash))]).await?;
@@ -357,13 +364,14 @@ impl Tier for Redis {
         Box::pin(self.start_epoch(chain, Some(Final(number, hash))))
     }
 
-    /// Returns the usage of the whole server, as of the last poll. Starts a new poll if that is too old.
+    /// Returns the usage of the whole server from the last report. If that report is too old, asks Redis for a new one
+    /// in the background.
     fn usage(&self) -> Usage {
         let (usage, is_due) = self.0.usage.last();
         if let (true, Ok(runtime)) = (is_due, Handle::try_current()) {
             let redis = self.clone();
             runtime.spawn(async move {
-                // Without permission for `INFO`, the usage stays unknown.
+                // If Redis does not permit `INFO`, the usage stays unknown.
                 if let Ok(said) = redis.read(usage::questions()).await {
                     redis.0.usage.take(&said);
                 }
@@ -385,7 +393,8 @@ fn command(name: &str, key: &[u8]) -> Cmd {
     command
 }
 
-/// Returns the command that reads a value, at most one byte beyond `length`. The reply for an absent key is empty.
+/// Returns the command that reads a value of up to `length` bytes, and one more byte of a longer value, so that the
+/// caller notices it. For an absent key, the reply is empty.
 fn peek(key: &[u8], length: usize) -> Cmd {
     let mut command = command("GETRANGE", key);
     command.arg(0).arg(length);
@@ -393,7 +402,8 @@ fn peek(key: &[u8], length: usize) -> Cmd {
 }
 
 fn script(text: &str, key: &[u8]) -> Cmd {
-    // `EVAL`, since the script is short: `EVALSHA` would fail on a restarted Redis, which does not know the script.
+    // Send the script itself with `EVAL`, since it is short. `EVALSHA` would fail after a restart of Redis, which
+    // forgets its scripts.
     let mut command = ::redis::cmd("EVAL");
     command.arg(text).arg(1).arg(key);
     command

@@ -25,9 +25,9 @@ pub enum RedisUrlError {
     /// The host is absent or invalid.
     #[error("names no host, or an invalid one; expected a URL such as redis://127.0.0.1:6379")]
     Host,
-    /// A user without a password.
+    /// The URL has a user but no password.
     #[error(
-        "holds a user but no password; write a colon before a password without user, as in redis://:PASSWORD@127.0.0.1:6379"
+        "holds a user but no password; if the user is meant as the password, write a colon before it, as in redis://:PASSWORD@127.0.0.1:6379"
     )]
     NoPassword,
     /// The decoded user or password is not UTF-8.
@@ -50,7 +50,7 @@ pub enum RedisUrlError {
 impl RedisUrl {
     /// Converts the URL for the Redis client.
     pub(super) fn connection(&self) -> Result<ConnectionInfo, RedisUrlError> {
-        // `from_str` has checked everything else.
+        // `from_str` has checked the other parts, so the fault is in the credentials or in the host.
         self.0.clone().into_connection_info().map_err(|_| match self.without_credentials() {
             Some(Ok(_)) => RedisUrlError::Credentials,
             _ => RedisUrlError::Host,

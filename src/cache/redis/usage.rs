@@ -1,4 +1,4 @@
-//! Usage that Redis reports, for the whole server, including other users of it.
+//! Usage of the whole Redis server, as Redis reports it. The report includes keys of other applications.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use crate::cache::tier::Usage;
 
-/// Age beyond which the report is renewed, so that not every call sends a query.
+/// Age after which Holdfast asks Redis for a new report, so that not every call sends a query.
 const AGE: Duration = Duration::from_secs(5);
 
-/// The last report.
+/// The last usage report.
 #[derive(Default)]
 pub(super) struct Told(Mutex<State>);
 
@@ -24,7 +24,7 @@ struct State {
 // === impl Told ===
 
 impl Told {
-    /// Returns the last report, and whether it is time to query again.
+    /// Returns the last report, and whether the caller should ask Redis for a new one.
     pub(super) fn last(&self) -> (Usage, bool) {
         let mut state = self.0.lock();
         let is_due = state.asked.is_none_or(|asked| asked.elapsed() >= AGE);
@@ -34,14 +34,14 @@ impl Told {
         (state.usage, is_due)
     }
 
-    /// Stores the replies to the [queries](questions).
+    /// Stores the usage from the replies to the commands of [`questions`].
     pub(super) fn take(&self, said: &[Value]) {
         let text: String = said.iter().filter_map(text).collect();
         self.0.lock().usage = read(&text);
     }
 }
 
-/// Returns one command per section: a command for several sections needs Redis 7.
+/// Returns one `INFO` command per section, because `INFO` with several sections needs Redis 7.
 pub(super) fn questions() -> [Cmd; 2] {
     ["memory", "stats"].map(|section| {
         let mut question = redis::cmd("INFO");
@@ -65,7 +65,7 @@ fn read(text: &str) -> Usage {
     };
     Usage {
         bytes: figure("used_memory"),
-        // 0 means no limit.
+        // Redis reports 0 if there is no limit.
         capacity: figure("maxmemory").filter(|bytes| *bytes > 0),
         blocks: None,
         evictions: figure("evicted_keys").unwrap_or(0),

@@ -8,7 +8,8 @@ use futures_util::future::BoxFuture;
 use super::sealed::{FORMAT, Sealed};
 use crate::eth::{BlockHash, BlockNumber, TxHash, TxPosition};
 
-/// Identifies a chain. Tiers store each entry under its chain, so that one chain never answers for another.
+/// Identifies a chain. Tiers store each entry under its chain, so that a lookup in one chain never finds an entry of
+/// another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChainKey {
     /// The chain id.
@@ -22,7 +23,7 @@ pub struct ChainKey {
 pub enum TierKind {
     /// A directory on this machine.
     Disk,
-    /// A Redis that a fleet shares.
+    /// A Redis server, which several instances can share.
     Redis,
 }
 
@@ -31,11 +32,11 @@ pub enum TierKind {
 pub enum Part {
     /// The block with full transactions.
     Block,
-    /// All its receipts.
+    /// All receipts of the block.
     Receipts,
 }
 
-/// A part of a finalized block, to be stored.
+/// A part of a finalized block, for a tier to store.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// The block's number.
@@ -46,7 +47,7 @@ pub struct Record {
     pub part: Part,
     /// Hashes of the block's transactions, in order, for the index by transaction hash.
     pub transactions: Vec<TxHash>,
-    /// The JSON text, sealed.
+    /// The JSON text of the part, compressed and with a checksum.
     pub value: Sealed,
 }
 
@@ -59,7 +60,7 @@ pub struct Usage {
     pub capacity: Option<u64>,
     /// Number of blocks of which any part is stored; `None` if unknown.
     pub blocks: Option<u64>,
-    /// Number of evictions since the start: blocks on disk, keys in Redis.
+    /// Number of evictions: of blocks from the disk since Holdfast started, or of keys since Redis started.
     pub evictions: u64,
 }
 
@@ -72,10 +73,10 @@ pub enum TierError {
     /// The tier took too long.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
-    /// Another instance that shares the tier had it forget its index, because the chain replaced a finalized block. A
-    /// write then has no effect, since it may belong to the replaced history, and a read may have asked for that
-    /// history.
-    #[error("another instance had the tier forget its index of canonical blocks")]
+    /// Another instance that shares the tier made it forget its index, because the chain replaced a finalized block. A
+    /// write that fails with this error has no effect, because the block may belong to the replaced history. A read
+    /// fails with this error, so that the caller has the upstream confirm the tier again.
+    #[error("another instance made the tier forget its index of canonical blocks")]
     Forgotten,
 }
 
@@ -92,27 +93,28 @@ pub trait Tier: fmt::Debug + Send + Sync + 'static {
     /// Returns a part of the block `hash`, as [`put`](Self::put) stored it.
     fn get(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Tiered<'_, Option<Sealed>>;
 
-    /// Returns the hash of the finalized block at `number`. Unverified: nothing but the tier vouches for it.
+    /// Returns the hash of the finalized block at `number`. The hash is unverified, because nothing but the tier
+    /// vouches for it.
     fn hash_at(&self, chain: ChainKey, number: BlockNumber) -> Tiered<'_, Option<BlockHash>>;
 
-    /// Returns the number of a transaction's block, and the transaction's position in it. A hint, valid only if the
-    /// canonical block [at that number](Self::hash_at) holds the transaction.
+    /// Returns the number of a transaction's block, and the transaction's position in it. This is a hint, valid only if
+    /// the canonical block [at that number](Self::hash_at) holds the transaction.
     fn place_of(&self, chain: ChainKey, transaction: TxHash)
     -> Tiered<'_, Option<(BlockNumber, TxPosition)>>;
 
     /// Returns the highest finalized block that was [noted](Self::note_finalized).
     fn finalized(&self, chain: ChainKey) -> Tiered<'_, Option<(BlockNumber, BlockHash)>>;
 
-    /// Stores a part of a finalized block. [`Part::Block`] also adds its number and transactions to the index. An
-    /// existing value stays as it is. Returns whether anything was written; `false` does not show that the tier is
-    /// writable. Fails with [`TierError::Forgotten`] after another instance had the tier forget, until
-    /// [`finalized`](Self::finalized) is read.
+    /// Stores a part of a finalized block, unless the tier already has it. A [`Part::Block`] also adds its number and
+    /// its transactions to the index. Returns whether the tier wrote anything. If it did not, the call does not show
+    /// that the tier is writable. After another instance made the tier forget its index, the call fails with
+    /// [`TierError::Forgotten`] until the caller reads [`finalized`](Self::finalized).
     fn put(&self, chain: ChainKey, record: Record) -> Tiered<'_, bool>;
 
     /// Notes the highest finalized block. Fails like [`put`](Self::put).
     fn note_finalized(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) -> Tiered<'_, ()>;
 
-    /// Removes a part of a block. Returns the same as [`put`](Self::put).
+    /// Removes a part of a block. Returns whether the tier wrote anything, like [`put`](Self::put).
     fn remove(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Tiered<'_, bool>;
 
     /// Removes a number from the index, for tiers where [`remove`](Self::remove) does not do so.
@@ -123,7 +125,8 @@ pub trait Tier: fmt::Debug + Send + Sync + 'static {
     /// Forgets the index of numbers and transactions and the note of the finalized block. Content by hash stays.
     fn forget_canonicity(&self, chain: ChainKey) -> Tiered<'_, ()>;
 
-    /// Does the same and notes a new highest finalized block. A shared tier shows other instances both or neither.
+    /// Does the same as [`forget_canonicity`](Self::forget_canonicity), and then notes a new highest finalized block.
+    /// Other instances that share the tier see both changes or neither.
     fn begin(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) -> Tiered<'_, ()> {
         Box::pin(async move {
             self.forget_canonicity(chain).await?;
@@ -131,12 +134,12 @@ pub trait Tier: fmt::Debug + Send + Sync + 'static {
         })
     }
 
-    /// Returns the chain that was last [followed](Self::follow), if the tier remembers it.
+    /// Returns the chain last passed to [`follow`](Self::follow), if the tier remembers it.
     fn last_chain(&self) -> Tiered<'_, Option<ChainKey>> {
         Box::pin(async { Ok(None) })
     }
 
-    /// Remembers the chain being followed; `None` for a chain that tiers do not store.
+    /// Remembers the chain that the upstreams serve; `None` for a chain that tiers do not store.
     fn follow(&self, _chain: Option<ChainKey>) -> Tiered<'_, ()> {
         Box::pin(async { Ok(()) })
     }

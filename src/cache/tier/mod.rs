@@ -1,12 +1,13 @@
-//! Interface of the cache tiers behind memory. They store finalized blocks and receipts by hash, and an index of block
-//! numbers and transactions.
+//! Interface of the cache tiers behind memory. A tier stores finalized blocks and receipts by hash, and an index of
+//! block numbers and transactions.
 //!
-//! Entries of a tier never change: their blocks are final and verified (or, on a chain without verification, were
-//! already final when fetched). So nothing invalidates them, except in the one case that must not happen: the chain
-//! replaces a finalized block. Holdfast trusts content from a tier no more than an upstream's and verifies it before it
-//! serves it. Only the hash at a finalized number rests on the tier alone; see [`Tier::hash_at`].
+//! Entries of a tier never change, because their blocks are final and verified. (On a chain without verification, the
+//! blocks were already final when Holdfast fetched them.) So nothing invalidates an entry, unless the chain replaces a
+//! finalized block, which must not happen. Holdfast trusts a tier no more than an upstream, and verifies content from a
+//! tier before it serves the content. Only the hash of the block at a finalized number cannot be verified; see
+//! [`Tier::hash_at`].
 //!
-//! A tier may be slow, full, unavailable or wrong. Callers set a timeout and continue without it.
+//! A tier may be slow, full, unavailable or wrong. Callers set a timeout and continue without a tier that fails.
 //!
 //! # Floors
 //! ```text

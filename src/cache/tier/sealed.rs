@@ -1,7 +1,7 @@
 //! Values as a tier stores them: compressed, and with a checksum.
 //!
-//! The checksum detects damage, not forgery: an attacker with write access to a tier can compute it. Callers verify the
-//! content like an upstream's response.
+//! The checksum detects damage, not forgery, because an attacker with write access to a tier can compute it. Callers
+//! verify the content like an upstream's response.
 
 use bytes::Bytes;
 
@@ -11,11 +11,12 @@ pub const FORMAT: u8 = 2;
 /// Length of the header: format, checksum, length of the text.
 const HEAD: usize = 1 + 4 + 4;
 
-/// Longest text in bytes: the default limit on an upstream's response. A longer one is not ours and might exhaust
-/// memory.
+/// Longest text in bytes: the default limit on an upstream's response. Holdfast stores no longer text, so a value that
+/// claims a greater length is damaged or forged. Opening it might exhaust memory.
 const LONGEST: usize = 128 << 20;
 
-/// Zstd level. Level 1 is fast and leaves a fifth of the text; the next levels take three times as long for 10 % less.
+/// Zstd level. Level 1 is fast and compresses a text to a fifth. The next levels take three times as long, and their
+/// output is 10 % smaller.
 const LEVEL: i32 = 1;
 
 /// A compressed value with its checksum.
@@ -30,7 +31,8 @@ pub struct Damaged;
 // === impl Sealed ===
 
 impl Sealed {
-    /// Compresses a text; `None` if it is too long to be opened again. Takes a millisecond for a block.
+    /// Compresses a text; `None` if it is longer than [`open`](Self::open) accepts. Takes about a millisecond for a
+    /// block.
     pub fn new(text: &[u8]) -> Option<Self> {
         let length = u32::try_from(text.len()).ok().filter(|length| *length as usize <= LONGEST)?;
         let packed = zstd::bulk::compress(text, LEVEL).ok()?;
@@ -45,7 +47,7 @@ impl Sealed {
     /// Returns the text.
     ///
     /// # Errors
-    /// If the value is damaged.
+    /// If the value is damaged or has another format.
     pub fn open(&self) -> Result<Bytes, Damaged> {
         let (said, length, packed) = self.parts().ok_or(Damaged)?;
         if said != sum(length, packed) || length as usize > LONGEST {
