@@ -6,9 +6,11 @@ use std::{io, path::PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
     /// Another process uses the directory.
-    #[error("{0:?} is in use by another process: stop it, or set cache.disk.path to another directory")]
+    #[error(
+        "{0:?} is in use by another process: stop that process, or set cache.disk.path to another directory"
+    )]
     InUse(PathBuf),
-    /// The path is a file, or leads through one.
+    /// The path, or a part of it, is a file.
     #[error("{0:?} is not a directory: set cache.disk.path to an existing or a new directory")]
     NotADirectory(PathBuf),
     /// The directory does not exist, and creating it failed.
@@ -27,7 +29,7 @@ pub enum DiskError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// Listing the segments failed, or deleting those beyond the size limit.
+    /// Listing the segments, or deleting segments beyond the size limit, failed.
     #[error("cannot read {path:?}, or delete segments beyond cache.disk.size: {source}")]
     CannotBeRead {
         /// The directory.

@@ -1,6 +1,6 @@
-//! Bloom filter that rules out most transactions that a segment does not have, without reading the disk.
+//! Bloom filter of the transactions of a segment. It detects most absent transactions without a read from the disk.
 
-/// A blocked Bloom filter: each key touches one line of the processor's cache.
+/// A blocked Bloom filter: all bits of a key are in one line, which fits a line of the processor's cache.
 #[derive(Debug)]
 pub(super) struct Filter(Vec<Line>);
 
@@ -9,7 +9,7 @@ type Line = [u64; 8];
 /// Length of a line in the file, in bytes.
 pub(super) const LINE: usize = size_of::<Line>();
 
-/// Size of the filter. As each key sets six bits, about one in a hundred absent keys passes.
+/// Number of bits of the filter per key. Each key sets six bits, so about one in a hundred absent keys passes.
 const BITS_PER_KEY: u64 = 10;
 
 // === impl Filter ===
@@ -31,7 +31,7 @@ impl Filter {
         filter
     }
 
-    /// Returns `false` if the filter was not made of this key.
+    /// Returns whether the filter may have been made with `key`; `false` is certain.
     pub(super) fn may_have(&self, key: u64) -> bool {
         let (line, mut bits) = self.bits(key);
         self.0.get(line).is_some_and(|line| bits.all(|bit| line[bit / 64] & (1 << (bit % 64)) != 0))
@@ -41,7 +41,7 @@ impl Filter {
         self.0.iter().flatten().flat_map(|word| word.to_le_bytes())
     }
 
-    /// Decodes [`to_bytes`](Self::to_bytes).
+    /// Decodes the bytes that [`to_bytes`](Self::to_bytes) returned.
     pub(super) fn from_bytes(bytes: &[u8]) -> Self {
         let words = |line: &[u8; LINE]| {
             let words = line.as_chunks().0;
@@ -57,7 +57,7 @@ impl Filter {
     }
 }
 
-/// Spreads similar keys (the finalizer of SplitMix64).
+/// Maps similar keys to very different numbers (the finalizer of SplitMix64).
 fn mix(key: u64) -> u64 {
     let key = (key ^ (key >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let key = (key ^ (key >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

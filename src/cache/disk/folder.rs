@@ -11,7 +11,7 @@ use tracing::warn;
 use super::{note::Seal, record::Stamp};
 use crate::cache::tier::{ChainKey, FORMAT};
 
-/// Highest segment id: file names have exactly eight digits.
+/// Highest segment id. File names have exactly eight digits.
 pub(super) const LAST_SEGMENT: u32 = 99_999_999;
 
 /// A chain's folder.
@@ -21,14 +21,14 @@ pub(super) struct Folder {
     chain: ChainKey,
 }
 
-/// Suffixes of the names of our files.
+/// Suffixes of file names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Suffix {
-    /// Records.
+    /// A segment, which contains the records.
     Segment,
     /// The index of a full segment.
     Index,
-    /// An index that was not written to its end, after a crash or power cut.
+    /// An index under construction. A crash or power cut may leave it behind.
     Unfinished,
 }
 
@@ -78,13 +78,13 @@ pub(super) fn is_ours(name: &OsStr) -> bool {
     format(name).is_some()
 }
 
-/// Returns the format in the name of a chain's folder; `None` if it is not one.
+/// Returns the format in the name of a chain's folder; `None` if this is not the name of a chain's folder.
 fn format(name: &OsStr) -> Option<u8> {
     name.to_str()?.strip_prefix('v')?.split_once('-')?.0.parse().ok()
 }
 
-/// Warns of folders in this directory that hold blocks but are not read: folders of another format, and a whole data
-/// directory, which `cp -a` creates inside an existing target.
+/// Warns of folders in this directory that contain blocks but that Holdfast does not read. These are folders of another
+/// format, and a whole data directory, which `cp -a` creates if its target exists.
 pub(super) fn warn_of_unused(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let (name, path) = (entry.file_name(), entry.path());
@@ -115,7 +115,7 @@ pub(super) fn segments(folder: &Path) -> io::Result<Vec<u32>> {
     Ok(ids)
 }
 
-/// Deletes indexes without a segment and unfinished indexes, which would not count towards the size.
+/// Deletes indexes without a segment and unfinished indexes, because the computed size does not include them.
 pub(super) fn sweep(folder: &Path) -> io::Result<()> {
     let segments = segments(folder)?;
     let mut leavings = all(folder, Suffix::Index)?;
@@ -137,15 +137,15 @@ fn all(folder: &Path, wanted: Suffix) -> io::Result<Vec<u32>> {
         let Some((id, _)) = parts.filter(|(id, suffix)| id.len() == 8 && *suffix == wanted.as_str()) else {
             continue;
         };
-        // `parse` accepts a sign, but it is not a digit.
+        // `parse` accepts a leading `+`, which is not a digit.
         ids.extend(id.parse::<u32>().ok().filter(|_| !id.starts_with('+')));
     }
     Ok(ids)
 }
 
-/// Deletes a segment. Succeeds if it is already gone.
+/// Deletes a segment and its index. Succeeds if they are already gone.
 pub(super) fn delete(folder: &Path, id: u32) -> io::Result<()> {
-    // The index first: a segment without an index is still readable, record by record.
+    // Delete the index first: if deleting the segment then fails, the segment is still readable, record by record.
     for suffix in [Suffix::Index, Suffix::Segment] {
         match fs::remove_file(file(folder, id, suffix)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -1,4 +1,4 @@
-//! Segments of chains that are not open yet. They count towards the size and are evicted first.
+//! Segments of chains whose log is not open yet. They count towards the size limit, and the writer evicts them first.
 
 use std::{
     collections::VecDeque,
@@ -9,14 +9,14 @@ use std::{
 
 use super::folder::{self, Suffix};
 
-/// All folders that are not open, of any format.
+/// All folders, of any format, whose log is not open.
 #[derive(Debug, Default)]
 pub(super) struct Idle(Vec<IdleFolder>);
 
 #[derive(Debug)]
 struct IdleFolder {
     path: PathBuf,
-    /// Oldest first.
+    /// The segments, oldest first.
     segments: VecDeque<IdleSegment>,
 }
 
@@ -42,7 +42,7 @@ impl Idle {
         Ok(Self(folders))
     }
 
-    /// Removes a folder that is now open: its log counts the segments from here on.
+    /// Removes a folder whose log is now open. From now on, the log counts the segments.
     pub(super) fn take_out(&mut self, folder: &Path) {
         self.0.retain(|idle| idle.path != folder);
     }
@@ -51,8 +51,8 @@ impl Idle {
         self.0.iter().flat_map(|folder| &folder.segments).map(|segment| segment.bytes).sum()
     }
 
-    /// Deletes the oldest segment of the chain whose oldest segment was written first. Returns `false` if there is
-    /// none.
+    /// Compares the first segments of all folders, and deletes the one with the oldest modification time. Returns
+    /// `false` if there is no segment.
     pub(super) fn evict(&mut self) -> io::Result<bool> {
         let oldest = |folder: &&mut IdleFolder| folder.segments.front().map(|segment| segment.written);
         let folders = self.0.iter_mut().filter(|folder| !folder.segments.is_empty());

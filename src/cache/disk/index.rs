@@ -1,4 +1,5 @@
-//! In-memory index of a chain's segments: about 110 bytes for a part of a block, ten bits for a transaction.
+//! In-memory index of a chain's segments. It takes about 110 bytes for each part of a block and ten bits for each
+//! transaction.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,17 +15,17 @@ use crate::{
 /// Index of a chain's records.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// Oldest first; the last one may be open.
+    /// The segments by id, oldest first. Only the last segment may accept more records.
     segments: BTreeMap<u32, Segment>,
     blocks: HashMap<BlockHash, [Option<At>; Part::ALL.len()]>,
     numbers: HashMap<BlockNumber, At>,
-    /// The current generation. Numbers and transactions are valid only in segments that began in it. Forgetting
-    /// canonicity starts a higher one.
+    /// The current generation. Numbers and transactions are valid only in segments that began in this generation.
+    /// Forgetting canonicity starts a higher generation.
     pub(super) generation: u32,
     pub(super) finalized: Option<(BlockNumber, BlockHash)>,
 }
 
-/// Position of a record.
+/// Position of a record: the id of the segment, and the index of the record in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct At {
     pub(super) segment: u32,
@@ -38,7 +39,7 @@ impl Index {
         Self { generation, finalized, ..Self::default() }
     }
 
-    /// Adds a segment, which is newer than all others, with its records.
+    /// Adds a segment and indexes its records. The segment must be newer than all others.
     pub(super) fn push(&mut self, segment: Segment) {
         let (id, heads) = (segment.id, segment.heads.clone());
         self.segments.insert(id, segment);
@@ -62,7 +63,8 @@ impl Index {
         }
     }
 
-    /// Removes a part from the index, and with a block its number. Returns the number, if the part was indexed.
+    /// Removes a part from the index. Also removes the block number if the part is the block itself. Returns the block
+    /// number, if the index had the part.
     pub(super) fn forget(&mut self, part: Part, hash: BlockHash) -> Option<BlockNumber> {
         let parts = self.blocks.get_mut(&hash)?;
         let at = parts[part as usize].take()?;
@@ -92,7 +94,7 @@ impl Index {
             if self.numbers.get(&head.number) == Some(&at) {
                 self.numbers.remove(&head.number);
             }
-            // A newer segment may hold the part again.
+            // Keep a part that a newer segment has stored again.
             let Some(parts) = self.blocks.get_mut(&head.hash) else { continue };
             for part in parts.iter_mut().filter(|part| **part == Some(at)) {
                 *part = None;
@@ -111,14 +113,15 @@ impl Index {
         Some((at, self.head(at)?))
     }
 
-    /// Returns whether the index has a part, and a block also by number. Such a part need not be written again.
+    /// Returns whether the index has a part, so that it need not be written again. For a block, the index must also
+    /// have its number, so the segment must be of the current generation.
     pub(super) fn has(&self, part: Part, hash: BlockHash) -> bool {
         self.find(part, hash).is_some_and(|(at, _)| part == Part::Receipts || self.is_trusted(at.segment))
     }
 
-    /// Returns the blocks of this generation above the finalized block, by which the upstream confirms the tier.
-    /// Segments may be newer than the note of that block after a power cut, or in a directory that was copied while in
-    /// use.
+    /// Returns the blocks of the current generation above the noted finalized block. The upstream confirms the tier by
+    /// the noted block, so it does not confirm these. Such blocks exist if a power cut lost the last note, or if the
+    /// directory was copied while in use.
     pub(super) fn above_finalized(&self) -> Vec<BlockHash> {
         let finalized = self.finalized.map(|(number, _)| number);
         let heads = self.trusted_segments().flat_map(|segment| &segment.heads);
@@ -132,7 +135,7 @@ impl Index {
         self.head(*self.numbers.get(&number)?).map(|head| head.hash)
     }
 
-    /// Returns the head of the block at this position, unless the block was removed or written again since.
+    /// Returns the head of the block at this position, unless the block was removed or written again later.
     pub(super) fn block_at(&self, at: At) -> Option<Head> {
         let head = self.head(at)?;
         self.find(Part::Block, head.hash).filter(|(newest, _)| *newest == at).map(|(_, head)| head)

@@ -1,7 +1,8 @@
-//! The segments of one chain. [`Writer`](super::writer::Writer) adds the size limit and the write lock.
+//! The segments of one chain. [`Writer`](super::writer::Writer) enforces the size limit and serializes writes.
 //!
-//! Any thread may call the methods that read. `Writer` calls those that write, one at a time, so no two writers contend
-//! for the index. Readers of the index never wait for the disk: a writer holds only a read lock while it writes a file.
+//! Any thread may call the reading methods. Only `Writer` calls the writing methods, one at a time, so no two threads
+//! change the index at once. Readers of the index never wait for the disk, because a writing method holds only a read
+//! lock while it writes a file.
 
 use std::{fs, io, sync::Arc};
 
@@ -30,21 +31,22 @@ pub(super) struct Log {
     index: RwLock<Index>,
 }
 
-/// Location where a transaction may be, known without reading the disk.
+/// Location where a transaction may be, found without reading the disk.
 pub(super) enum Hint {
-    /// At this place, if the record agrees.
+    /// Record and position in an unsealed segment. The key in the index is only a part of the hash, so the record must
+    /// be checked.
     Place { segment: u32, place: (u32, u32) },
-    /// Perhaps in the table of this segment.
+    /// The table of a sealed segment, which may contain the transaction.
     Table { segment: u32, table: Arc<Table> },
 }
 
-/// Length of the note of the finalized block: generation, number, hash. A note of an older generation is void.
+/// Length of the note of the finalized block: generation, number, hash. A note of an older generation is invalid.
 const FINALIZED: usize = 4 + 8 + 32;
 
 // === impl Log ===
 
 impl Log {
-    /// Reads the indexes of sealed segments, and the records of the others.
+    /// Opens the log. Reads the indexes of sealed segments, and scans the records of the others.
     pub(super) fn open(folder: Folder) -> io::Result<Self> {
         fs::create_dir_all(folder.path())?;
         folder::sweep(folder.path())?;
@@ -104,7 +106,7 @@ impl Log {
         self.index.read().trusted_segments().filter_map(hint).collect()
     }
 
-    /// Returns the block number and position of a transaction, by these hints. Reads from the disk.
+    /// Checks the hints against the disk, and returns the block number and position of the transaction.
     pub(super) fn place_of(
         &self,
         transaction: TxHash,
@@ -160,7 +162,7 @@ impl Log {
     pub(super) fn append(&self, draft: &Draft) -> io::Result<()> {
         match self.try_to_append(draft) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // An operator deleted the files of this directory: continue with a new segment.
+                // The files are gone, probably because an operator deleted them. Continue with a new segment.
                 self.begin_again()?;
                 self.try_to_append(draft)
             }
@@ -190,7 +192,8 @@ impl Log {
             let generation = self.index.read().generation;
             let segment = Segment::begin(&self.folder, id, generation)?;
             if !self.folder.generation().exists() {
-                // Deleted with the other files. Without this note, no index would be valid after the next start.
+                // The note was deleted with the other files. Write it again; otherwise, the next start would begin a
+                // new generation, in which no existing number or transaction is valid.
                 write_generation(&self.folder, generation)?;
             }
             self.index.write().push(segment);
@@ -206,20 +209,23 @@ impl Log {
         Ok(())
     }
 
-    /// Removes a part from the index in memory. Returns the block number, if the part was indexed.
+    /// Removes a part from the index in memory. Returns the block number, if the index had the part.
     pub(super) fn forget(&self, part: Part, hash: BlockHash) -> Option<BlockNumber> {
         self.index.write().forget(part, hash)
     }
 
-    /// Forgets numbers, transactions and the finalized block. Once this returns, a crash does not bring them back.
+    /// Forgets numbers, transactions and the finalized block. After this function has succeeded, a crash does not bring
+    /// them back.
     pub(super) fn forget_canonicity(&self) -> io::Result<()> {
         let generation = self.index.read().generation.saturating_add(1);
         self.index.write().forget_canonicity(generation);
         let noted = write_generation(&self.folder, generation).or_else(|error| {
-            // Without this note, no existing index is valid. A full disk still allows its removal.
+            // Remove the old note instead, which even a full disk allows. Without a note, the next start begins a new
+            // generation, in which no existing number or transaction is valid.
             fs::remove_file(self.folder.generation()).map_err(|_| error)
         });
-        // In any case, new records must not go to a segment of the old generation.
+        // Close the open segment even if the note failed, because new records must not go to a segment of the old
+        // generation.
         if self.close().is_err()
             && let Some(segment) = self.index.write().open_segment_mut()
         {
@@ -253,7 +259,7 @@ impl Log {
         Ok(())
     }
 
-    /// Deletes the oldest closed segment. Returns the number of blocks lost; `None` if there is only the open one.
+    /// Deletes the oldest closed segment. Returns the number of blocks lost; `None` if no segment is closed.
     pub(super) fn evict(&self) -> io::Result<Option<u64>> {
         let Some(oldest) = self.index.read().oldest_closed() else { return Ok(None) };
         folder::delete(self.folder.path(), oldest)?;
@@ -271,7 +277,7 @@ fn seal(segment: &Segment, folder: &Folder) -> io::Result<Option<Table>> {
     })
 }
 
-/// Returns the current generation, in which numbers and transactions are valid.
+/// Returns the current generation. Numbers and transactions of older generations are invalid.
 fn read_generation(folder: &Folder, segments: &[Segment]) -> io::Result<u32> {
     let finalized = finalized_note(folder).map(|(generation, ..)| generation);
     let last = segments.iter().map(|segment| segment.generation).chain(finalized).max();
@@ -279,8 +285,8 @@ fn read_generation(folder: &Folder, segments: &[Segment]) -> io::Result<u32> {
     if let Some(noted) = noted.filter(|noted| Some(*noted) >= last) {
         return Ok(noted);
     }
-    // The note is absent or outdated: forgetting canonicity could not write it, or a copy took it before the segments.
-    // So no existing number or transaction is valid.
+    // The note is absent or older than a segment. Either forgetting canonicity could not write the note, or the
+    // directory was copied while in use. Begin a new generation, so that no existing number or transaction is valid.
     let generation = last.map_or(0, |last| last.saturating_add(1));
     write_generation(folder, generation)?;
     Ok(generation)

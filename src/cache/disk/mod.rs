@@ -10,15 +10,18 @@
 //!     finalized               the highest finalized block
 //! ```
 //!
-//! - A part of a block is a record, appended to the newest segment by one call. The checksum of its head binds it to
-//!   its position; a value has [its own](super::tier::Sealed). A record that fails its checksum is a miss.
-//! - A full segment is *sealed*: it gets an index, and opening it reads only the index. Opening scans an unsealed
-//!   segment, normally only the last, record by record, and cuts off an incomplete record at its end.
-//! - When the directory is full, the writer deletes the oldest segment. It never rewrites or compacts: a finalized block
-//!   does not change, and clients mostly ask for it while it is young.
-//! - The writer does not sync records to the disk. A killed process loses nothing that it wrote; after a power cut,
-//!   records that did not reach the disk fail their checksums. Only the note of the generation needs a sync.
-//! - No file stays open but the lock: a reader opens the file it needs, which takes microseconds.
+//! - Each part of a block is a record. The writer appends it to the newest segment with one call. The checksum in the
+//!   head of a record also covers the position of the record; a value has [its own checksum](super::tier::Sealed). A
+//!   record that does not match its checksum is a miss.
+//! - The writer *seals* a full segment, which means that it writes an index file. To open a sealed segment, Holdfast
+//!   reads only the index. It scans an unsealed segment (normally only the last one) record by record, and cuts off an
+//!   incomplete record at the end.
+//! - When the directory is full, the writer deletes the oldest segment. It never rewrites or compacts segments, because
+//!   finalized blocks do not change and clients mostly ask for recent blocks.
+//! - The writer does not sync records to the disk. If the process is killed, no written record is lost. After a power
+//!   cut, records that did not reach the disk do not match their checksums. Only the note of the generation needs a
+//!   sync.
+//! - Only the lock file stays open. A reader opens the file it needs, which takes microseconds.
 
 mod error;
 mod filter;

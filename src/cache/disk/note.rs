@@ -1,4 +1,4 @@
-//! Small facts, each in its own file, with atomic replacement.
+//! Notes: small facts, each in its own file, which is replaced atomically.
 
 use std::{
     fs::{self, File},
@@ -8,11 +8,12 @@ use std::{
 
 use crate::cache::tier::{ChainKey, FORMAT};
 
-/// Seed of a note's checksum, so that a note of another chain or format does not match.
+/// Seed of a note's checksum. A note of another chain or format has another seed, so its checksum does not match.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seal(u32);
 
-/// Durability of a note. Every note survives a killed process; to survive a power cut, it needs a sync.
+/// The event that a note must survive. Every note survives the end of the process, but it survives a power cut only
+/// with a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lasts {
     Kill,
@@ -22,7 +23,7 @@ pub(super) enum Lasts {
 /// Reads the note at this path; `None` if it is absent or damaged.
 pub(super) fn read<const N: usize>(path: &Path, seal: Seal) -> Option<[u8; N]> {
     let mut text = Vec::with_capacity(N + 5);
-    // One byte more than a note has: enough to notice a longer file without reading all of it.
+    // Read at most one byte more than a note has (`N + 4`), which is enough to notice a longer file.
     File::open(path).ok()?.take(N as u64 + 5).read_to_end(&mut text).ok()?;
     let (fact, sum) = text.split_last_chunk()?;
     let is_whole = seal.sum(fact) == u32::from_le_bytes(*sum);
@@ -49,7 +50,7 @@ pub(super) fn write<const N: usize>(path: &Path, seal: Seal, fact: &[u8; N], las
 // === impl Seal ===
 
 impl Seal {
-    /// Seal of a note that concerns no chain.
+    /// Seal of a note that is not about one chain.
     pub(super) fn of_format() -> Self {
         Self(crc32fast::hash(&[FORMAT]))
     }
@@ -103,7 +104,7 @@ mod tests {
         let path = folder.join("note");
         let seal = Seal::of_format();
         write(&path, seal, b"one", Lasts::Kill).unwrap();
-        // A directory blocks the path of the unfinished note.
+        // A directory at the path of the unfinished note makes the write fail.
         fs::create_dir(folder.join("note.tmp")).unwrap();
         write(&path, seal, b"two", Lasts::Kill).unwrap_err();
         assert_eq!(read(&path, seal), Some(*b"one"));

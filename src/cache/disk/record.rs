@@ -33,7 +33,7 @@ pub(super) struct Head {
     pub(super) kind: Kind,
     pub(super) number: BlockNumber,
     pub(super) hash: BlockHash,
-    /// Offset in the segment.
+    /// Offset of the record in the segment.
     pub(super) at: u32,
     /// Number of transactions.
     pub(super) transactions: u32,
@@ -41,14 +41,15 @@ pub(super) struct Head {
     pub(super) length: u32,
 }
 
-/// Chain and segment of a record. The checksum covers them and the offset, so a record copied from elsewhere fails it.
+/// Chain and segment of a record. The checksum covers them and the offset, so a record copied to another place does not
+/// match its checksum.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
     pub(super) chain: ChainKey,
     pub(super) segment: u32,
 }
 
-/// A record to be written, before its position is known.
+/// A record to be written. Its offset is not known yet.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) head: Head,
@@ -146,7 +147,7 @@ impl Head {
         let mut bytes = [0; HEAD];
         file.read_exact_at(&mut bytes, at)?;
         let head = bytes.first_chunk().and_then(|fields| Self::from_bytes(fields, at));
-        // Check before allocating: a damaged number of transactions must not decide how much memory to take.
+        // Check the length before allocating memory, because a damaged number of transactions may be huge.
         let Some(head) = head.filter(|head| head.end() <= length) else { return Ok(None) };
         let mut transactions = vec![0; head.transactions as usize * HASH];
         file.read_exact_at(&mut transactions, at + HEAD as u64)?;
@@ -180,7 +181,7 @@ impl Draft {
     /// Drafts a record that stores a part; `None` if a length exceeds 32 bits.
     pub(super) fn keep(record: Record) -> Option<Self> {
         let value = record.value.bytes().clone();
-        // Only the block itself locates its transactions.
+        // Only the record of the block lists its transactions; the record of the receipts does not.
         let transactions = if record.part == Part::Block { record.transactions } else { Vec::new() };
         let head = Head {
             kind: Kind::Kept(record.part),

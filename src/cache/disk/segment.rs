@@ -22,7 +22,7 @@ const MAGIC: [u8; 8] = *b"HOLDFSEG";
 /// Length of the header: magic, chain (with the format), id, generation, and their checksum.
 pub(super) const HEADER: usize = 8 + ChainKey::LEN + 4 + 4 + 4;
 
-/// Most records in a segment, so that evicting and sealing it stays quick.
+/// Most records in a segment. The limit keeps evicting and sealing a segment quick.
 const MOST: usize = 1 << 16;
 
 /// A segment.
@@ -36,16 +36,16 @@ pub(super) struct Segment {
     /// Offset of the next record.
     end: u64,
     pub(super) transactions: Transactions,
-    /// Accepts no more records.
+    /// Whether the segment accepts no more records.
     is_closed: bool,
 }
 
 /// Index of a segment's transactions.
 #[derive(Debug)]
 pub(super) enum Transactions {
-    /// In memory, in an unsealed segment.
+    /// All transactions of an unsealed segment, in memory.
     Recent(Places),
-    /// On disk, beside a filter in memory.
+    /// The transactions of a sealed segment, on disk, with a filter in memory.
     Sealed(Arc<Table>),
 }
 
@@ -56,7 +56,7 @@ impl Segment {
     pub(super) fn begin(folder: &Folder, id: u32, generation: u32) -> io::Result<Self> {
         // An operator may have deleted the folder.
         fs::create_dir_all(folder.path())?;
-        // Remove a stale index with this id, left behind if only the segment was deleted.
+        // Remove a stale index with this id. There is one if an operator deleted only the segment.
         let _ = fs::remove_file(folder.file(id, Suffix::Index));
         let path = folder.file(id, Suffix::Segment);
         if let Err(error) = fs::write(&path, header(folder, id, generation)) {
@@ -66,7 +66,7 @@ impl Segment {
         Ok(Self::with(id, generation, HEADER as u64))
     }
 
-    /// Opens an existing segment. Damage is not an error: the segment then has fewer records, or none.
+    /// Opens an existing segment. Damage is not an error: a damaged segment has fewer records, or none.
     pub(super) fn open(folder: &Folder, id: u32) -> Self {
         let path = folder.file(id, Suffix::Segment);
         let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
@@ -103,7 +103,7 @@ impl Segment {
                     segment.add(head, &transactions);
                 }
                 Ok(None) => break,
-                // The error may be temporary: neither cut off nor overwrite the records that cannot be read.
+                // The error may be temporary, so neither cut off nor overwrite the records that cannot be read now.
                 Err(error) => {
                     warn!(%error, segment = id, "cannot read the end of a disk cache segment; ignoring that part");
                     segment.is_closed = true;
@@ -115,7 +115,7 @@ impl Segment {
         if segment.end < length {
             debug!(segment = id, bytes = length - segment.end, "cut off an incomplete disk cache record");
             let path = folder.file(id, Suffix::Segment);
-            // If this fails, the next start repeats it; nothing reads those bytes.
+            // If truncating the file fails, the next start tries again. Nothing reads the bytes after `segment.end`.
             let _ = OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(segment.end));
         }
         segment
@@ -143,12 +143,13 @@ impl Segment {
         self.is_closed
     }
 
-    /// Returns whether `bytes` more should go to another segment. The first record may be longer than `longest`.
+    /// Returns whether a record of `bytes` bytes should go to another segment. An empty segment accepts a record that
+    /// is longer than `longest`.
     pub(super) fn is_full_for(&self, bytes: u64, longest: u64) -> bool {
         self.heads.len() >= MOST || (!self.heads.is_empty() && self.end + bytes > longest)
     }
 
-    /// Size of its future index in bytes.
+    /// Size in bytes of the index that [`seal`](Self::seal) would write.
     pub(super) fn cost_of_sealing(&self) -> u64 {
         match &self.transactions {
             Transactions::Recent(places) => Table::size(self.heads.len(), places.len()),
@@ -166,7 +167,7 @@ impl Segment {
         }
     }
 
-    /// Closes the segment: it accepts no more records.
+    /// Closes the segment, so that it accepts no more records. `sealed` is its index, if one was written.
     pub(super) fn close(&mut self, sealed: Option<Table>) {
         self.is_closed = true;
         if let Some(table) = sealed {
@@ -174,19 +175,19 @@ impl Segment {
         }
     }
 
-    /// Writes a record at the end of the file. [`add`](Self::add) then makes it visible.
+    /// Writes a record at the end of the file. Readers do not find it before [`add`](Self::add).
     pub(super) fn write(&self, folder: &Folder, draft: &Draft) -> io::Result<Head> {
         let at = u32::try_from(self.end).map_err(|_| io::ErrorKind::FileTooLarge)?;
         let head = Head { at, ..draft.head };
         let file = OpenOptions::new().write(true).open(folder.file(self.id, Suffix::Segment))?;
         file.write_all_at(&draft.to_bytes(folder.stamp(self.id), at), self.end).inspect_err(|_| {
-            // Free the space now; otherwise only the next start would.
+            // Free the space now; otherwise, only the next start would free it.
             let _ = file.set_len(self.end);
         })?;
         Ok(head)
     }
 
-    /// Adds a written record and returns its index among the heads.
+    /// Adds a written record to the index in memory, and returns its position in `heads`.
     pub(super) fn add(&mut self, head: Head, transactions: &[TxHash]) -> u32 {
         let nth = self.heads.len() as u32;
         if let Transactions::Recent(places) = &mut self.transactions {
@@ -210,7 +211,7 @@ fn header(folder: &Folder, id: u32, generation: u32) -> [u8; HEADER] {
     bytes
 }
 
-/// Returns the first eight bytes of a transaction's hash, its key in the index. The record has the full hash.
+/// Returns the key of a transaction in the index: the first eight bytes of its hash. The record has the full hash.
 pub(super) fn key(transaction: TxHash) -> u64 {
     transaction.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
@@ -238,7 +239,7 @@ pub(super) fn has_transaction(
     Ok(if_there(read.map(Some))?.is_some() && transaction.0 == hash)
 }
 
-/// Turns the error of a missing or truncated file into a miss: the segment was evicted meanwhile, or damaged.
+/// Turns the error of a missing or truncated file into `None`, because the segment was evicted meanwhile or is damaged.
 pub(super) fn if_there<T>(read: io::Result<Option<T>>) -> io::Result<Option<T>> {
     match read {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof) => {

@@ -1,7 +1,8 @@
 //! The index file of a full segment: all heads, a filter, and the transactions sorted by hash.
 //!
-//! Opening reads the heads and the filter, which share a checksum. The transactions stay on disk and have no checksum:
-//! a row is valid only if the record has that transaction hash at that position.
+//! Opening the file reads the heads and the filter, which share a checksum. The rows of the transactions stay on disk
+//! and have no checksum. Instead, a lookup checks that the record has the full transaction hash at the position in the
+//! row.
 
 use std::{
     collections::HashMap,
@@ -25,8 +26,8 @@ const MAGIC: [u8; 8] = *b"HOLDFIDX";
 /// Length of a row: first eight bytes of the hash, record of the segment, position in the record.
 const ROW: usize = 8 + 4 + 4;
 
-/// Rows per read. Hashes are distributed evenly, so even among 100,000 rows a row is within a few hundred of its
-/// expected position.
+/// Number of rows per read. Hashes are evenly distributed, so even among 100,000 rows, a row is at most a few hundred
+/// rows away from the position that its hash suggests.
 const WINDOW: u64 = 1024;
 
 /// Record and position of each transaction of a segment, by the first eight bytes of its hash.
@@ -54,7 +55,7 @@ impl Table {
         self.rows_at + self.rows * ROW as u64
     }
 
-    /// Writes the file. If the process is killed meanwhile, the segment merely has no index.
+    /// Writes the file. If the process is killed meanwhile, the segment has no index, but never an incomplete one.
     pub(super) fn write(
         folder: &Folder,
         id: u32,
@@ -103,7 +104,8 @@ impl Table {
         let count = |bytes: Option<&[u8; 4]>| bytes.map(|bytes| u64::from(u32::from_le_bytes(*bytes)));
         let (heads, rows) = (count(counts.first_chunk())?, count(counts.last_chunk())?);
         let rows_at = rows_at(heads, rows);
-        // Check the counts against the file, so that damaged ones do not allocate more memory than it has bytes.
+        // Check the counts against the length of the file, so that damaged counts do not allocate more memory than the
+        // file has bytes.
         if said != expected || file.metadata().ok()?.len() != rows_at + rows * ROW as u64 {
             return None;
         }
@@ -125,7 +127,7 @@ impl Table {
         (at == end).then_some((table, read))
     }
 
-    /// Returns `false` if the segment does not have this transaction.
+    /// Returns whether the segment may have a transaction with this key; `false` is certain.
     pub(super) fn may_have(&self, key: u64) -> bool {
         self.filter.may_have(key)
     }
@@ -143,7 +145,7 @@ impl Table {
             let rows = rows.as_chunks::<ROW>().0;
             match rows.binary_search_by_key(&key, |row| parse(row).0) {
                 Ok(at) => return Ok(rows.get(at).map(|row| parse(row).1)),
-                // Never turn back: damaged rows may be unsorted, and the search would not end.
+                // Never change the direction: damaged rows may be unsorted, and the search would not end.
                 Err(0) if first > 0 && upwards != Some(true) => {
                     first = first.saturating_sub(WINDOW);
                     upwards = Some(false);
@@ -201,7 +203,7 @@ mod tests {
         (0..count).map(head).collect()
     }
 
-    /// Returns keys as evenly distributed as hashes, or all close together.
+    /// Returns places whose keys are `spread` apart: as evenly distributed as hashes, or close together.
     fn places(count: u32, spread: u64) -> Places {
         (0..count).map(|nth| (u64::from(nth + 1).wrapping_mul(spread), (nth, nth + 1))).collect()
     }

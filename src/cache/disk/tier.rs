@@ -28,7 +28,7 @@ use crate::{
     eth::{BlockHash, BlockNumber, TxHash, TxPosition},
 };
 
-/// Most concurrent reads. A disk that hangs blocks this many threads and leaves the runtime's others free.
+/// Most concurrent reads. If the disk hangs, they block at most this many threads of the runtime's blocking pool.
 const READERS: usize = 32;
 
 /// The tier on disk.
@@ -37,7 +37,7 @@ pub struct Disk {
     path: PathBuf,
     limit: u64,
     shared: Arc<Shared>,
-    /// An async mutex: writes that wait for a slow disk block no thread.
+    /// An async mutex, so that writes that wait for a slow disk block no thread.
     writer: Arc<Mutex<Writer>>,
     readers: Arc<Semaphore>,
 }
@@ -45,7 +45,7 @@ pub struct Disk {
 // === impl Disk ===
 
 impl Disk {
-    /// Locks the directory for this process and counts its size. Opens each chain on first use.
+    /// Locks the directory for this process and computes its size. The tier opens the log of each chain on first use.
     ///
     /// # Errors
     /// If the directory cannot be used, or another process uses it.
@@ -98,7 +98,7 @@ impl Disk {
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> Result<T, TierError> {
         let done = task::spawn_blocking(work).await.map_err(io::Error::other)?;
-        // Errors of the operating system do not name the path.
+        // Add the path, which errors of the operating system do not name.
         done.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", self.path.display())).into())
     }
 
@@ -121,7 +121,7 @@ impl Tier for Disk {
             let Some(found) = log.find(part, hash) else { return Ok(None) };
             let value = self.look(move || log.value(found)).await?;
             if value.is_none() {
-                // While the index has the record, the writer would not write it again.
+                // Remove the record from the index; otherwise, the writer would not write it again.
                 let removed = self.change(move |writer| writer.remove_unreadable(chain, part, found)).await;
                 debug!(%hash, ?part, ?removed, "unreadable record in the disk cache");
             }
@@ -178,7 +178,8 @@ impl Tier for Disk {
     fn follow(&self, chain: Option<ChainKey>) -> Tiered<'_, ()> {
         let path = self.path.join("chain");
         Box::pin(self.change(move |_| {
-            // If the note cannot be written, remove it: the previous chain must not answer for this one.
+            // If the new note cannot be written, remove the old one. Otherwise, the next start would serve entries of
+            // the previous chain.
             let forget = || match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
@@ -203,12 +204,12 @@ impl Tier for Disk {
     }
 }
 
-/// Locks the directory. The lock ends with the process, even if that is killed.
+/// Locks the directory. The operating system releases the lock when the process ends, even if the process is killed.
 fn lock(directory: &Path) -> Result<File, DiskError> {
     let unusable = |source| DiskError::CannotBeWritten { path: directory.to_owned(), source };
     let path = directory.join("lock");
     if fs::symlink_metadata(&path).is_ok_and(|there| !there.is_file()) {
-        // Opening a pipe would block.
+        // Do not open the file: opening a pipe would block.
         return Err(unusable(io::Error::other("its \"lock\" is not a regular file")));
     }
     let lock = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(unusable)?;

@@ -25,25 +25,27 @@ use crate::{
     eth::{BlockHash, BlockNumber},
 };
 
-/// Longest segment in bytes. Short, so that evicting one loses little, and scanning the last one at start is quick.
+/// Longest segment in bytes, unless the directory would then have more than [`MOST_SEGMENTS`]. Evicting a short segment
+/// loses little, and scanning the last segment at the start is quick.
 const LONGEST_SEGMENT: u64 = 64 << 20;
 
-/// Most segments of a full directory, so that looking for a transaction in all of them is quick.
+/// Most segments of a full directory. A lookup of a transaction checks all segments, so their number must be limited.
 const MOST_SEGMENTS: u64 = 512;
 
-/// Most removals to remember that could not be written.
+/// Most unwritten removals to remember.
 const MOST_OWED: usize = 1024;
 
-/// Writes to the directory, one caller at a time.
+/// The only writer of the directory.
 #[derive(Debug)]
 pub(super) struct Writer {
     directory: PathBuf,
     limit: u64,
     idle: Idle,
     shared: Arc<Shared>,
-    /// Removals that could not be written to disk.
+    /// Removals that could not be written to the disk, with the number of the block. The next removal of the same part
+    /// tries again.
     owed: HashMap<(ChainKey, Part, BlockHash), BlockNumber>,
-    /// Lock on the directory. A write under way holds it even after the tier is dropped.
+    /// Lock on the directory. The writer owns the lock, so that a write that outlives the tier still holds it.
     _lock: File,
 }
 
@@ -58,7 +60,7 @@ pub(super) struct Shared {
 // === impl Writer ===
 
 impl Writer {
-    /// Counts the segments, and deletes those beyond the limit.
+    /// Lists the segments, and deletes the oldest ones beyond the size limit.
     pub(super) fn open(directory: PathBuf, limit: u64, lock: File, shared: Arc<Shared>) -> io::Result<Self> {
         let idle = Idle::find(&directory)?;
         let mut writer = Self { directory, limit, idle, shared, owed: HashMap::new(), _lock: lock };
@@ -75,10 +77,10 @@ impl Writer {
         let log = Arc::new(Log::open(folder.clone())?);
         self.idle.take_out(folder.path());
         self.shared.logs.write().insert(chain, log.clone());
-        // Opening the log may have written indexes.
+        // Opening the log may have written index files, so make room for them.
         self.make_room(Some(&log), 0)?;
-        // Remove blocks above the finalized block from the disk too: after the next start, a higher finalized block
-        // would make them valid.
+        // Remove the blocks above the noted finalized block, from the disk too. Otherwise, a higher finalized block
+        // would make them valid later, although the upstream has not confirmed them.
         let above = log.above_finalized();
         let are_removed = log.finalized().is_some()
             && above.iter().all(|hash| self.remove(chain, Part::Block, *hash).is_ok());
@@ -97,7 +99,7 @@ impl Writer {
         let Some(draft) = Draft::keep(record) else { return Ok(false) };
         let is_written = self.append(&log, &draft)?;
         if is_written {
-            // The new entry must stay.
+            // A removal that could not be written concerned an older entry. The new entry must stay.
             self.owed.remove(&key);
         }
         Ok(is_written)
@@ -106,8 +108,8 @@ impl Writer {
     pub(super) fn remove(&mut self, chain: ChainKey, part: Part, hash: BlockHash) -> io::Result<bool> {
         let log = self.log(chain)?;
         let key = (chain, part, hash);
-        // The entry leaves the index at once. If the removal cannot be written, the entry is back after the next start,
-        // unless another call removes it successfully before.
+        // The entry leaves the index at once. If the removal cannot be written to the disk, the entry is back after the
+        // next start, unless another call of `remove` succeeds before.
         let owed = self.owed.remove(&key);
         let Some(number) = log.forget(part, hash).or(owed) else { return Ok(false) };
         let is_written = self.append(&log, &Draft::remove(part, number, hash));
@@ -133,12 +135,12 @@ impl Writer {
     pub(super) fn forget_canonicity(&mut self, chain: ChainKey) -> io::Result<()> {
         let log = self.log(chain)?;
         let forgotten = log.forget_canonicity();
-        // Closing the segment wrote an index without making room for it.
+        // `Log::forget_canonicity` may have written an index file, so make room for it.
         self.make_room(Some(&log), 0)?;
         forgotten
     }
 
-    /// Appends a record. Returns `false` if it exceeds the size of the whole directory.
+    /// Appends a record. Returns `false` if the record is larger than the limit of the directory.
     fn append(&mut self, log: &Arc<Log>, draft: &Draft) -> io::Result<bool> {
         let bytes = draft.size() + segment::HEADER as u64;
         if bytes > self.limit {
@@ -157,8 +159,8 @@ impl Writer {
         (self.limit / 16).min(LONGEST_SEGMENT).max(self.limit / MOST_SEGMENTS).min(u32::MAX.into())
     }
 
-    /// Deletes segments until `bytes` more fit or only open segments are left: first those of chains that are not open,
-    /// then those of other logs than `log`, then those of `log`.
+    /// Deletes segments until `bytes` more fit, or only segments that accept records are left. Deletes segments of
+    /// chains whose log is not open first, then segments of logs other than `log`, then segments of `log`.
     fn make_room(&mut self, log: Option<&Arc<Log>>, bytes: u64) -> io::Result<()> {
         self.shared.idle_bytes.store(self.idle.bytes(), Relaxed);
         while self.shared.bytes().saturating_add(bytes) > self.limit {
