@@ -1,8 +1,8 @@
-//! Content as part of a gzip stream: deflated once, for all clients that accept gzip.
+//! Deflated content. Holdfast deflates a text once and puts it into the gzip streams of all clients that accept gzip.
 //!
 //! A deflated text is an entry like any other, with its own weight and the same eviction rules. It belongs to the exact
-//! content that it was made of: a lookup names the content to serve and finds nothing if the text was made of another,
-//! no matter which entries were removed or replaced in between, and in which order.
+//! content that it was made of. A lookup names the content to serve, and finds nothing if the text was made of other
+//! content. So no order in which entries are removed and replaced can lead to a wrong text.
 
 use std::{
     any::Any,
@@ -19,52 +19,54 @@ use crate::{
     verify::Verified,
 };
 
-/// Deflate level. Level 6 leaves a third or less of mainnet's blocks and a tenth of their receipts. Level 4 leaves up
-/// to 8 % more; level 9 takes two to four times as long and also leaves more.
+/// Deflate level. Level 6 compresses mainnet's blocks to a third or less, and their receipts to a tenth. The output of
+/// level 4 is up to 8 % larger. Level 9 takes two to four times as long as level 6, and its output is larger too.
 const LEVEL: u32 = 6;
 
-/// Spare bytes for the end of a flush. More than it needs: a flush that fills the buffer may be incomplete.
+/// Spare bytes of the buffer for the end of a flush. They are more than a flush needs, because a flush that fills the
+/// buffer may be incomplete.
 const FLUSH: usize = 64;
 
-/// Names a whole text to serve by its content. Cheap to clone.
+/// Identifies a text to serve, such as a whole block, by its content. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Whole {
-    /// The block, with transactions or their hashes, or its receipts.
+    /// The kind of text: the block with transactions, the block with transaction hashes, or the receipts.
     pub(super) part: Part,
     pub(super) home: Home,
     pub(super) content: Arc<dyn Any + Send + Sync>,
 }
 
-/// A deflated text: blocks of RFC 1951 that end on a byte boundary, none of them final. So other blocks can come before
-/// and after it in a stream.
+/// A deflated text: deflate blocks (RFC 1951) that end on a byte boundary and of which none is final. So other deflate
+/// blocks can come before and after the text in a stream.
 #[derive(Debug)]
 pub struct Deflated {
     bytes: Bytes,
     checksum: Hasher,
     len: usize,
-    /// The content it was made of. A weak reference reserves the address, so no other content can get it.
+    /// The content that the text was made of. A weak reference keeps the allocation, so that no other content gets the
+    /// same address.
     of: Weak<dyn Any + Send + Sync>,
 }
 
 // === impl Whole ===
 
 impl Whole {
-    /// Names the block with full transactions.
+    /// Identifies the block with full transactions.
     pub fn full(block: &Arc<Verified<Block>>) -> Self {
         Self::of_block(Part::Block, block)
     }
 
-    /// Names the block with transaction hashes, cut out of the full block.
+    /// Identifies the block with transaction hashes, cut out of the full block.
     pub fn hashes(block: &Arc<Verified<Block>>) -> Self {
         Self::of_block(Part::BlockWithHashes, block)
     }
 
-    /// Names the block with transaction hashes, as the upstream sent it.
+    /// Identifies the block with transaction hashes, as the upstream sent it.
     pub fn block_with_hashes(with_hashes: &Arc<Verified<BlockWithHashes>>) -> Self {
         Self { part: Part::BlockWithHashes, home: with_hashes.header().home(), content: with_hashes.clone() }
     }
 
-    /// Names all receipts of a block; `None` if the list is empty.
+    /// Identifies all receipts of a block; `None` if the list is empty.
     pub fn receipts(receipts: &Arc<Verified<Receipts>>) -> Option<Self> {
         Some(Self { part: Part::Receipts, home: receipts.named_home()?, content: receipts.clone() })
     }
@@ -73,10 +75,10 @@ impl Whole {
         Self { part, home: block.header().home(), content: block.clone() }
     }
 
-    /// Returns a number that is unlikely to equal that of another text.
+    /// Returns a number that is unlikely to equal the fingerprint of another text.
     pub fn fingerprint(&self) -> u64 {
         let bytes = self.home.block.0;
-        // A block hash is as good as random: any eight bytes of it will do.
+        // A block hash is as good as random, so any eight bytes of it will do.
         let [a, b, c, d, e, f, g, h, ..] = bytes.0;
         u64::from_le_bytes([a, b, c, d, e, f, g, h]).rotate_left(self.part as u32)
     }
@@ -128,7 +130,7 @@ impl Deflated {
         ptr::addr_eq(self.of.as_ptr(), Arc::as_ptr(&whole.content))
     }
 
-    /// Memory in bytes, including the allocation of its content, which the weak reference retains.
+    /// Memory in bytes, including the allocation of the content, which the weak reference retains.
     pub(super) fn weight(&self) -> usize {
         size_of::<Self>() + self.bytes.len() + size_of::<Verified<Block>>()
     }
@@ -136,7 +138,7 @@ impl Deflated {
 
 #[cfg(test)]
 impl Whole {
-    /// Names content that does not exist.
+    /// Identifies content that does not exist.
     pub(crate) fn of_nothing() -> Self {
         use crate::eth::{BlockHash, BlockNumber};
         let home = Home { block: BlockHash(alloy_primitives::B256::ZERO), number: BlockNumber(0) };
@@ -159,8 +161,8 @@ mod tests {
             prop_assert_eq!(deflated.checksum().clone().finalize(), crc32fast::hash(text.as_bytes()));
             // A flush ends with an empty stored block.
             prop_assert!(text.is_empty() || deflated.bytes().ends_with(&[0, 0, 0xff, 0xff]));
-            // A final stored block ends the stream. If the text ended in a final block, the decoder would not read
-            // this.
+            // Append a final stored block. If the text itself ended in a final block, the decoder would not read the
+            // appended block.
             let stream = [deflated.bytes().as_ref(), &[1, 1, 0, 0xfe, 0xff, b'!']].concat();
             let mut decoder = flate2::bufread::DeflateDecoder::new(&stream[..]);
             let mut inflated = String::new();

@@ -25,7 +25,8 @@ pub(super) enum Key {
     Deflated(BlockHash, Part),
 }
 
-/// Names of the kinds of entries, in metrics and lists: the parts in the order of [`Part`], then deflated texts.
+/// Names of the kinds of entries, for metrics and for lists of entries: the parts in the order of [`Part`], then
+/// deflated texts.
 pub(super) const KINDS: [&str; 6] =
     ["block", "block_hashes", "receipts", "transaction", "receipt", "deflated"];
 const _: () = assert!(Part::Receipt as usize == KINDS.len() - 2);
@@ -101,7 +102,7 @@ impl Entity {
         }
     }
 
-    /// Returns the index of its kind in [`KINDS`].
+    /// Returns the index of the entry's kind in [`KINDS`].
     pub(super) fn kind(&self) -> usize {
         self.content().map_or(KINDS.len() - 1, |content| content.part() as usize)
     }
@@ -115,7 +116,7 @@ impl Entity {
         OVERHEAD + value + self.located() * ENTRY_BYTES
     }
 
-    /// Number of transactions that it locates.
+    /// Number of transactions that the entry adds to the location index.
     fn located(&self) -> usize {
         match self.content() {
             Some(Content::Block(block)) => block.len(),
@@ -125,7 +126,7 @@ impl Entity {
         }
     }
 
-    /// Returns whether it holds this transaction, or its receipt, at this position.
+    /// Returns whether the entry holds this transaction, or its receipt, at this position.
     pub(super) fn holds(&self, transaction: TxHash, index: TxPosition) -> bool {
         match self.content() {
             Some(Content::Block(block)) => block.transaction_hash(index) == Some(transaction),
@@ -133,12 +134,12 @@ impl Entity {
         }
     }
 
-    /// Returns whether it locates more transactions than a runtime thread should index.
+    /// Returns whether the entry has more transactions than a runtime thread should index.
     pub(super) fn is_long(&self) -> bool {
         self.located() > INDEXED_INLINE
     }
 
-    /// Returns the transactions that it locates, with their positions.
+    /// Returns the transactions that the entry adds to the location index, with their positions.
     pub(super) fn locations(&self) -> Vec<(TxHash, TxPosition)> {
         let numbered = |hashes: Vec<TxHash>| {
             hashes.into_iter().zip(0..).map(|(hash, index)| (hash, TxPosition(index))).collect()

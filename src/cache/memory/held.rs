@@ -13,7 +13,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Held {
     key: Key,
-    /// Index of its kind in [`KINDS`].
+    /// Index of the entry's kind in [`KINDS`].
     kind: usize,
     /// The block that the entry belongs to.
     pub home: Home,
@@ -21,7 +21,7 @@ pub struct Held {
     pub transaction: Option<(TxHash, TxPosition)>,
     /// Memory in bytes, including index and overhead.
     pub bytes: u64,
-    /// Verification level; `None` for a deflated text, which Holdfast makes itself.
+    /// Verification level; `None` for a deflated text, which Holdfast makes from verified content.
     pub level: Option<Level>,
     /// The source of the content, if known.
     pub origin: Option<Origin>,
@@ -30,7 +30,8 @@ pub struct Held {
 // === impl Cache ===
 
 impl Cache {
-    /// Returns the entries of all blocks that `wanted` selects, sorted. Scans all entries, without counting as a read.
+    /// Returns the entries of all blocks that `wanted` selects, sorted by block and kind. Scans all entries. The scan
+    /// does not count as a read.
     pub fn held_in(&self, wanted: impl Fn(&Home) -> bool) -> Vec<Held> {
         let wanted = self.store.iter().filter(|(_, entity)| wanted(&entity.home));
         let mut held: Vec<_> = wanted.map(|(key, entity)| Held::new(key, &entity)).collect();
@@ -48,7 +49,7 @@ impl Cache {
         self.held(Key::Receipts(hash))
     }
 
-    /// Returns the entries that hold a transaction or its receipt, with its position in the block.
+    /// Returns the entries that hold a transaction or its receipt, with the position of the transaction in the block.
     pub fn held_of(&self, transaction: TxHash) -> Vec<(TxPosition, Held)> {
         let mut held = Vec::new();
         for place in self.locations(transaction) {
@@ -60,7 +61,7 @@ impl Cache {
                 Key::Receipt(block, index),
             ];
             let entities = keys.into_iter().filter_map(|key| Some((key, self.store.peek(&key)?)));
-            // A location is a hint: only the content shows whether it is right.
+            // A location is a hint: only the content shows whether the location is right.
             let own = entities.filter(|(_, entity)| entity.holds(transaction, index));
             held.extend(own.map(|(key, entity)| (index, Held::new(key, &entity))));
         }
@@ -82,7 +83,7 @@ impl Cache {
 // === impl Held ===
 
 impl Held {
-    /// Returns the name of its kind.
+    /// Returns the name of the entry's kind.
     pub fn kind(&self) -> &'static str {
         KINDS[self.kind]
     }

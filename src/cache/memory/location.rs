@@ -1,4 +1,4 @@
-//! Compact index of transaction locations. Each location is a hint.
+//! Compact index of transaction locations. Each location is a hint, which the content must confirm.
 
 use std::{hash::BuildHasher, sync::Arc};
 
@@ -8,21 +8,21 @@ use smallvec::SmallVec;
 
 use crate::eth::{Home, TxHash, TxPosition};
 
-/// Number of shards: enough that readers and writers of different transactions rarely contend.
+/// Number of shards. It is high enough that readers and writers of different transactions rarely contend.
 const SHARDS: usize = 64;
 
-/// Most entries per fingerprint. A transaction is in one block, after reorgs in a few, and at most four cache entries
-/// of a block locate it: the block, its receipts, the single transaction and the single receipt. A hostile block can
-/// list one transaction thousands of times; this limit keeps its insertion and removal linear.
+/// Most entries per fingerprint. A transaction is in one block, or in a few after reorgs. At most four cache entries of
+/// a block contain it: the block, its receipts, the single transaction and the single receipt. A hostile block can list
+/// one transaction thousands of times. This limit keeps the time to insert and remove such a block linear.
 const MAX_PER_FINGERPRINT: usize = 16;
 
-/// Most transactions that a runtime thread indexes at once, in a few hundred microseconds: several times as many as in
-/// a mainnet block. A longer list, from a hostile upstream or a chain with huge blocks, would delay the thread's other
-/// calls.
+/// Most transactions that a runtime thread indexes at once, which takes a few hundred microseconds. This is several
+/// times the number in a mainnet block. A longer list, from a hostile upstream or a chain with huge blocks, would delay
+/// other calls on the thread.
 pub const INDEXED_INLINE: usize = 2_000;
 
-/// Bytes per transaction at worst: an entry of 24 bytes and a control byte, in a table that has just doubled and is
-/// seven sixteenths full.
+/// Most bytes that the index takes per transaction: an entry of 24 bytes and a control byte, in a table that has just
+/// doubled and is seven sixteenths full.
 pub(super) const ENTRY_BYTES: usize = 58;
 
 /// A block and position where a transaction may be.
@@ -34,11 +34,12 @@ pub struct Location {
     pub index: TxPosition,
 }
 
-/// Index of transactions by a seeded hash of their hash, so that an upstream cannot choose hashes that collide.
+/// Index of transactions by fingerprint, which is a seeded hash of the transaction's hash. Because of the seed, an
+/// upstream cannot choose transactions whose fingerprints collide.
 ///
-/// Each cached content has its own entries; its `Arc<Home>` distinguishes them from those of other contents of the same
-/// block. So insertions and evictions may come in any order. Removing a location that [`insert`](Self::insert) dropped
-/// at the limit removes no other entry.
+/// Each cached content (a block, its receipts) has its own index entries. Its `Arc<Home>` distinguishes them from the
+/// index entries of other contents of the same block. So insertions and evictions may come in any order. If
+/// [`insert`](Self::insert) dropped a location at the limit, removing this location removes no other entry.
 #[derive(Debug)]
 pub(super) struct LocationIndex {
     hasher: DefaultHashBuilder,
@@ -69,8 +70,8 @@ impl LocationIndex {
         }
     }
 
-    /// Adds the location of `transaction` in the content with this `home`. Drops it beyond [`MAX_PER_FINGERPRINT`],
-    /// since a location is only a hint.
+    /// Adds the location of `transaction` in the content that owns `home`. Drops the location if the transaction
+    /// already has [`MAX_PER_FINGERPRINT`] entries. This is harmless, since a location is only a hint.
     pub(super) fn insert(&self, transaction: &TxHash, home: &Arc<Home>, index: TxPosition) {
         let (fingerprint, mut shard) = self.write(transaction);
         let count = shard.equal(fingerprint).take(MAX_PER_FINGERPRINT).count();
@@ -94,14 +95,15 @@ impl LocationIndex {
         if shard.equal(fingerprint).next().is_none() {
             shard.transactions -= 1;
         }
-        // Otherwise a table that was once large would never shrink.
+        // Shrink the table; otherwise, a table that was once large would stay large.
         let entries = &mut shard.entries;
         if entries.capacity() > 64 && entries.len() * 4 < entries.capacity() {
             entries.shrink_to_fit(|entry| entry.fingerprint);
         }
     }
 
-    /// Returns the distinct locations where `transaction` may be. Check each against the content found there.
+    /// Returns the distinct locations where `transaction` may be. The caller must check each location against the
+    /// content there.
     pub(super) fn get(&self, transaction: &TxHash) -> SmallVec<[Location; 2]> {
         let (fingerprint, shard) = self.read(transaction);
         let mut locations = SmallVec::new();
@@ -235,7 +237,8 @@ mod tests {
         let transaction = TxHash(hash(1));
         let fillers: Vec<_> = (0..MAX_PER_FINGERPRINT as u64).map(home).collect();
         fillers.iter().for_each(|home| index.insert(&transaction, home, TxPosition(0)));
-        // The index drops the location in the block, and then accepts that in its receipts.
+        // At the limit, the index drops the location that the block adds. Later, it accepts the equal location that the
+        // receipts add.
         let (block, receipts) = (home(100), home(100));
         index.insert(&transaction, &block, TxPosition(3));
         index.remove(&transaction, &fillers[0], TxPosition(0));
@@ -251,9 +254,9 @@ mod tests {
             steps in proptest::collection::vec((0u64..3, 0usize..40, any::<bool>()), 0..400)
         ) {
             let index = LocationIndex::new();
-            // Ten contents of each of four blocks: more than the limit, and with equal locations among them.
+            // Four blocks have ten contents each. These are more than the limit, and some have equal locations.
             let contents: Vec<_> = (0..40).map(|content| home(content % 4)).collect();
-            // The contents that have an entry, for each transaction. Those beyond the limit have none.
+            // For each transaction, the contents that have an index entry. Contents beyond the limit have none.
             let mut model = [const { Vec::new() }; 3];
             for (transaction, content, insert) in steps {
                 let (tx, home) = (TxHash(hash(1000 + transaction)), &contents[content]);

@@ -1,4 +1,4 @@
-//! The cache in memory: content by block hash, and hints to where transactions are.
+//! The cache in memory: content by block hash, and the likely locations of transactions.
 //!
 //! # Floors
 //! ```text

@@ -64,7 +64,8 @@ impl Cache {
         self.store.set_head(head);
     }
 
-    /// Stores a block and returns it. A cached block of a higher verification level stays, and is returned instead.
+    /// Stores a block and returns it. If the cached block has a higher verification level, keeps and returns the cached
+    /// block instead.
     pub fn insert_block(&self, block: impl Into<Arc<Verified<Block>>>) -> Arc<Verified<Block>> {
         let block = block.into();
         if let Some(held) = self.peek_block(block.hash()).filter(|held| held.level() > block.level()) {
@@ -83,15 +84,16 @@ impl Cache {
         block
     }
 
-    /// Removes receipts that arrived before their block if their number differs from that of its transactions.
+    /// Removes the unproved receipts of a block if their number is not `transactions`. They may have arrived before the
+    /// block, when their number could not be checked.
     fn remove_other_count(&self, block: BlockHash, transactions: usize) {
         if self.peek_receipts(block).is_some_and(|receipts| receipts.len() != transactions) {
             self.remove_unproved_receipts(block);
         }
     }
 
-    /// Removes single entries of these transactions that name another block than the one proved to hold them. Usually
-    /// there are none.
+    /// Removes single transactions and single receipts that place one of these transactions in another block. `block`
+    /// is proved to hold them all. Usually there are no such entries.
     fn remove_singles_elsewhere(&self, block: BlockHash, transactions: impl Iterator<Item = TxHash>) {
         let locations = transactions.flat_map(|transaction| self.locations(transaction));
         for Location { home, index } in locations.filter(|location| location.home.block != block) {
@@ -107,7 +109,8 @@ impl Cache {
         }
     }
 
-    /// Stores the receipts of a block and returns them. Cached ones of a higher level stay, and are returned instead.
+    /// Stores the receipts of a block and returns them. If the cached receipts have a higher verification level, keeps
+    /// and returns the cached receipts instead.
     pub fn insert_receipts(&self, receipts: impl Into<Arc<Verified<Receipts>>>) -> Arc<Verified<Receipts>> {
         let receipts = receipts.into();
         let Some(block) = receipts.block() else { return receipts };
@@ -127,7 +130,8 @@ impl Cache {
     pub fn insert_transaction(&self, transaction: &Arc<Verified<SingleTransaction>>) {
         let Some(place) = transaction.place() else { return };
         let known = self.single_transaction(place.block, place.index);
-        // Keep a transaction fetched by block and position: the upstream vouched for its place.
+        // Keep a cached transaction that was fetched by block and position, because the upstream vouched for its
+        // position.
         if !known.is_some_and(|known| known.is_asked_of_block() && !transaction.is_asked_of_block()) {
             self.insert(Content::Transaction(transaction.clone()));
         }
@@ -144,7 +148,7 @@ impl Cache {
         self.store.invalidate(&Key::Receipt(block, index));
     }
 
-    /// Returns the single receipts of a block, for a check.
+    /// Returns the single receipts of a block, for an internal check.
     pub fn single_receipts(&self, block: &Block) -> Vec<Arc<Verified<SingleReceipt>>> {
         let single = |index| self.store.peek(&Key::Receipt(block.hash(), index))?.into_receipt();
         (0..block.len() as u64).filter_map(|index| single(TxPosition(index))).collect()
@@ -175,32 +179,32 @@ impl Cache {
         }
     }
 
-    /// Returns the block with this hash, for a client.
+    /// Returns the block with this hash, for a client. The eviction policy takes the read into account.
     pub fn block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
         self.store.get(&Key::Block(hash))?.into_block()
     }
 
-    /// Returns the block with transaction hashes, for a client.
+    /// Returns the block with transaction hashes, for a client. The eviction policy takes the read into account.
     pub fn block_with_hashes(&self, hash: BlockHash) -> Option<Arc<Verified<BlockWithHashes>>> {
         self.store.get(&Key::BlockWithHashes(hash))?.into_block_with_hashes()
     }
 
-    /// Returns the receipts of the block with this hash, for a client.
+    /// Returns the receipts of the block with this hash, for a client. The eviction policy takes the read into account.
     pub fn receipts(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>> {
         self.store.get(&Key::Receipts(hash))?.into_receipts()
     }
 
-    /// Returns the block with this hash, for a check.
+    /// Returns the block with this hash, for an internal check.
     pub fn peek_block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
         self.store.peek(&Key::Block(hash))?.into_block()
     }
 
-    /// Returns the block with transaction hashes, for a check.
+    /// Returns the block with transaction hashes, for an internal check.
     pub fn peek_block_with_hashes(&self, hash: BlockHash) -> Option<Arc<Verified<BlockWithHashes>>> {
         self.store.peek(&Key::BlockWithHashes(hash))?.into_block_with_hashes()
     }
 
-    /// Returns the receipts of the block with this hash, for a check.
+    /// Returns the receipts of the block with this hash, for an internal check.
     pub fn peek_receipts(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>> {
         self.store.peek(&Key::Receipts(hash))?.into_receipts()
     }
@@ -226,7 +230,7 @@ impl Cache {
         self.store.get(&Key::Receipt(block, index))?.into_receipt()
     }
 
-    /// Returns whether the cache can serve this part of a block, itself or cut out of the full block.
+    /// Returns whether the cache can serve this content, from its own entry or from the full block.
     pub fn serves(&self, content: &Content) -> bool {
         let has = |key: Key| self.store.get(&key).is_some();
         Key::of(content).is_some_and(|key| match key {
@@ -235,10 +239,10 @@ impl Cache {
         })
     }
 
-    /// Returns the deflated text of `whole`, never one made of other content.
+    /// Returns the deflated text of `whole`. Never returns a text that was made of other content.
     pub fn deflated(&self, whole: &Whole) -> Option<Arc<Deflated>> {
         match self.store.get(&Key::Deflated(whole.home.block, whole.part))?.value {
-            // The content may have been replaced after its text was deflated, or meanwhile.
+            // The text may have been made of other content, because content can be replaced at any time.
             Value::Deflated(deflated) if deflated.is_of(whole) => Some(deflated),
             _ => None,
         }
@@ -286,7 +290,8 @@ impl Cache {
         }
     }
 
-    /// Returns the locations where a transaction may be. Hints: the caller must check the content, and ask `chain`.
+    /// Returns the locations where a transaction may be. These are hints: the caller must check the content, and ask
+    /// the module `chain` whether the block is canonical.
     pub fn locations(&self, transaction: TxHash) -> SmallVec<[Location; 2]> {
         self.locations.get(&transaction)
     }
@@ -296,7 +301,7 @@ impl Cache {
         self.store.invalidate_all();
     }
 
-    /// Returns the number of entries and of bytes, as far as counted.
+    /// Returns the number of entries and of bytes. The numbers may lag behind recent changes.
     pub fn sizes(&self) -> (u64, u64) {
         (self.store.entry_count(), self.store.weighted_size())
     }
@@ -306,7 +311,7 @@ impl Cache {
         self.store.capacity()
     }
 
-    /// Returns the number of located transactions, and the bytes of their index.
+    /// Returns the number of transactions in the location index, and the size of this index in bytes.
     pub fn located(&self) -> (usize, usize) {
         (self.locations.len(), self.locations.allocated())
     }
@@ -316,7 +321,7 @@ impl Cache {
         self.store.iter().filter(|(_, entity)| KINDS[entity.kind()] == kind).count()
     }
 
-    /// Carries out pending evictions now; otherwise they happen along with other work.
+    /// Carries out pending evictions now. Without this call, later reads and writes carry them out.
     pub fn settle(&self) {
         self.store.run_pending_tasks();
     }
@@ -329,13 +334,13 @@ impl Cache {
 
     fn insert_value(&self, key: Key, home: Home, value: Value) {
         let entity = Entity { home: Arc::new(home), value };
-        // Before the entry: a location without content is harmless, since it is only a hint.
+        // Insert the locations before the entry. A location without content is harmless, since it is only a hint.
         for (transaction, index) in entity.locations() {
             self.locations.insert(&transaction, &entity.home, index);
         }
         self.metrics.came(&entity);
         self.store.insert(key, entity);
-        // Texts deflated from the previous content are useless now.
+        // Remove the texts that were deflated from the previous content.
         self.remove_deflated(key);
     }
 }

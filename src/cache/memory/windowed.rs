@@ -1,4 +1,5 @@
-//! Entries by key, bounded by bytes: half for new entries, half for the entries that clients read most.
+//! A store of entries by key, with a limit in bytes. Half of the bytes are for new entries, half for the entries that
+//! clients read most.
 //!
 //! ```text
 //! insert ──→ queue, half of the bytes ──→ main, the other half
@@ -7,12 +8,15 @@
 //!
 //! Main is a moka cache with the TinyLFU policy, which counts reads of all keys, including absent ones.
 //!
-//! - An LRU alone lets a scan of cold blocks evict all others. Here a scan passes through the queue, and main refuses it.
-//! - TinyLFU alone refuses new entries: clients would miss the newest block, and an old block that they read transaction
-//!   by transaction. The queue has both, and also serves an indexer that follows another one at some distance.
-//! - Reads of queued entries do not count; otherwise a scan that reads each block ten times in a row would seem popular.
-//!   Blocks near the head are the exception: clients follow the head and read them again after they left the queue.
-//! - Entries near the head have a tenth of all bytes to themselves, so that no scan evicts the newest blocks.
+//! - With an LRU alone, a scan of rarely read blocks would evict all others. Here, the scanned blocks pass through the
+//!   queue, and main does not admit them.
+//! - With TinyLFU alone, the store would not admit new entries. Clients would miss the newest block, and an old block
+//!   that they read transaction by transaction. The queue has both. It also serves an indexer that reads the same
+//!   blocks as another indexer some time later.
+//! - TinyLFU does not count reads of queued entries; otherwise, blocks that a scan reads ten times in a row would seem
+//!   popular. Blocks near the head are the exception, because clients follow the head and read these blocks again after
+//!   they left the queue.
+//! - A tenth of all bytes is reserved for entries near the head, so that no scan evicts the newest blocks.
 //!
 //! `benches/ratios.rs` shows the hit ratios that result from these shares.
 
@@ -31,20 +35,21 @@ use parking_lot::{Mutex, RwLock};
 use super::entity::{Entity, Key};
 use crate::eth::BlockNumber;
 
-/// Number of shards: enough that readers of different entries rarely contend.
+/// Number of shards. It is high enough that readers of different entries rarely contend.
 const SHARDS: usize = 64;
 
-/// Divisor of the queue's share of all bytes. A smaller queue serves indexers that follow each other worse; a larger
-/// one leaves main too little for the hot blocks.
+/// The capacity of the queue is the capacity of the store divided by this number. A smaller queue loses more blocks
+/// before a second indexer reads them. A larger queue leaves main too little room for frequently read blocks.
 const QUEUE: u64 = 2;
 
-/// Divisor of the share of all bytes that entries near the head keep in the queue.
+/// The part of the queue that is reserved for entries near the head is the capacity of the store divided by this
+/// number.
 const NEAR_QUEUE: u64 = 10;
 
-/// Distance up to which a block is near the head: about the blocks that are not final yet.
+/// Largest distance from the head, in blocks, at which a block is near the head. Such blocks are mostly not final yet.
 const NEAR: u64 = 64;
 
-/// Value for an unknown head, which no block is near.
+/// Value of `head` while the head is unknown. No block is near the head then.
 const NO_HEAD: u64 = u64::MAX;
 
 /// The entries, in the queue and in main.
@@ -52,17 +57,17 @@ pub(super) struct Windowed {
     capacity: u64,
     queue_capacity: u64,
     head: AtomicU64,
-    /// Writers hold this lock during each change, so that an entry that moves from the queue to main does not come back
-    /// after it was removed or replaced. Readers do not take it.
+    /// The order of the queue. Writers hold this lock during each change. Otherwise, an entry that moves from the queue
+    /// to main could come back after another writer removed or replaced it. Readers do not take this lock.
     queue: Mutex<Queue>,
     queued: Box<[RwLock<HashTable<Queued>>]>,
     hasher: DefaultHashBuilder,
-    /// Keys are hashes already. This hasher is seeded all the same, at a fourth of the cost of the standard one.
+    /// The entries that clients read most. The hasher costs a fourth of the standard one and is seeded as well.
     main: sync::Cache<Key, Entity, DefaultHashBuilder>,
     removed: Box<OnRemoval>,
 }
 
-/// Callback for each entry that leaves, with whether it was evicted to make room.
+/// Callback for each entry that leaves the store. The flag says whether the store evicted the entry to make room.
 type OnRemoval = dyn Fn(&Entity, Evicted) + Send + Sync;
 type Evicted = bool;
 
@@ -71,11 +76,12 @@ struct Queued {
     key: Key,
     entity: Entity,
     weight: u64,
+    /// Place in the order of insertion.
     turn: u64,
     is_near: bool,
 }
 
-/// The order of the queue: of entries near the head, and of others.
+/// The order of the queue, separately for entries near the head and for others.
 #[derive(Default)]
 struct Queue {
     near: Order,
@@ -83,7 +89,7 @@ struct Queue {
     next: u64,
 }
 
-/// Keys in the order of insertion, and the bytes of their entries.
+/// Keys in the order of insertion, and the total bytes of their entries.
 #[derive(Default)]
 struct Order {
     keys: BTreeMap<u64, Key>,
@@ -120,7 +126,7 @@ impl Windowed {
         }
     }
 
-    /// Sets the head, to which new entries are near or not.
+    /// Sets the head. Later insertions use it to decide whether an entry is near the head.
     pub(super) fn set_head(&self, head: Option<BlockNumber>) {
         self.head.store(head.map_or(NO_HEAD, |head| head.0), Relaxed);
     }
@@ -133,13 +139,13 @@ impl Windowed {
             return self.main.get(key).or_else(|| self.queued(key, |queued| queued.entity.clone()));
         };
         if is_near {
-            // Main does not have the entry; this only counts the read.
+            // Main does not have the entry, but the lookup makes TinyLFU count the read.
             self.main.get(key);
         }
         Some(entity)
     }
 
-    /// Returns an entry without a client. Counts as a read only if the entry is in main.
+    /// Returns an entry for an internal check. Counts as a read only if the entry is in main.
     pub(super) fn peek(&self, key: &Key) -> Option<Entity> {
         let queued = self.queued(key, |queued| queued.entity.clone());
         queued.or_else(|| if self.main.contains_key(key) { self.main.get(key) } else { None })
@@ -157,7 +163,8 @@ impl Windowed {
             if let Some(replaced) = &replaced {
                 queue.remove(replaced);
             }
-            // After the insertion: readers look into the queue before and after main, so they find one of the two.
+            // Remove the old entry from main after the insertion. Readers look into the queue before and after main, so
+            // they find one of the two entries.
             self.main.invalidate(&key);
             replaced
         } else {
@@ -177,7 +184,8 @@ impl Windowed {
 
     fn move_to_main(&self, key: &Key, queue: &mut Queue) {
         if let Some(entity) = self.queued(key, |queued| queued.entity.clone()) {
-            // Insert first: readers look into the queue before main, so they find the entry at every moment.
+            // Insert into main before removing from the queue. Readers look into the queue before main, so they find
+            // the entry at every moment.
             self.main.insert(*key, entity);
         }
         self.take(key, queue);
@@ -208,13 +216,13 @@ impl Windowed {
         queued.into_iter().chain(self.main.iter().map(|(key, entity)| (*key, entity)))
     }
 
-    /// Number of entries, as far as main has counted its own.
+    /// Number of entries. The number of entries in main may lag behind recent changes.
     pub(super) fn entry_count(&self) -> u64 {
         let queued: usize = self.queued.iter().map(|shard| shard.read().len()).sum();
         queued as u64 + self.main.entry_count()
     }
 
-    /// Bytes of all entries, as far as main has counted its own.
+    /// Bytes of all entries. The bytes of main may lag behind recent changes.
     pub(super) fn weighted_size(&self) -> u64 {
         self.queue.lock().bytes() + self.main.weighted_size()
     }
@@ -224,14 +232,14 @@ impl Windowed {
         self.capacity
     }
 
-    /// Carries out pending evictions now; otherwise they happen along with other work.
+    /// Carries out pending evictions now. Without this call, later reads and writes carry them out.
     pub(super) fn run_pending_tasks(&self) {
         self.main.run_pending_tasks();
     }
 
     /// Takes an entry out of the queue.
     fn take(&self, key: &Key, queue: &mut Queue) -> Option<Queued> {
-        // Most invalidated keys are absent. Check with a read lock first, so that readers need not wait.
+        // Most keys to remove are absent. Check this with a read lock first, so that readers need not wait.
         self.queued(key, |_| ())?;
         let (hash, shard) = self.shard(key);
         let taken = shard.write().find_entry(hash, |queued| queued.key == *key).ok()?.remove().0;
@@ -243,7 +251,7 @@ impl Windowed {
         removed.into_iter().for_each(|queued| (self.removed)(&queued.entity, false));
     }
 
-    /// Reads an entry of the queue.
+    /// Applies `read_out` to an entry of the queue.
     fn queued<T>(&self, key: &Key, read_out: impl FnOnce(&Queued) -> T) -> Option<T> {
         let (hash, shard) = self.shard(key);
         shard.read().find(hash, |queued| queued.key == *key).map(read_out)

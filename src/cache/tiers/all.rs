@@ -21,11 +21,12 @@ use crate::{
     timeout::timeout,
 };
 
-/// Longest text, in bytes, to decompress on the calling thread: handing it to another thread would take longer.
+/// Longest text, in bytes, to decompress on the calling thread. For such a short text, the switch to another thread
+/// would take longer than the decompression.
 const SHORT: usize = 16 << 10;
 
-/// Longest wait for the queued writes of a tier, before a removal counts as failed and before the tier is read to
-/// confirm it.
+/// Longest wait for the queued writes of a tier. After this time, a removal fails, and a confirmation skips the tier
+/// until the next attempt.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// All tiers together. Cheap to clone.
@@ -36,24 +37,25 @@ pub struct Tiers(Option<Arc<Inner>>);
 struct Inner {
     rungs: Box<[Rung]>,
     generations: GenerationCounter,
-    /// Limits the bytes read from tiers and not yet verified, together with upstreams' responses.
+    /// Limits the bytes that were read from tiers and are not verified yet. Responses of upstreams share this budget.
     budget: ByteBudget,
     metrics: Metrics,
 }
 
+/// A tier and the queue of its writes.
 #[derive(Debug)]
 struct Rung {
     tier: Arc<Guarded>,
     writer: Writer,
 }
 
-/// Content from a tier. Keep it until the text is verified, and then stored or discarded: it holds the text's share of
-/// the byte budget.
+/// Content from a tier. Keep this value until the text is verified and then stored or discarded, because it owns the
+/// lease of the text's bytes.
 #[derive(Debug)]
 pub struct Found {
     /// The JSON text.
     pub text: Bytes,
-    /// The tier that had it.
+    /// The tier that the text came from.
     pub tier: TierKind,
     _held: ByteLease,
 }
@@ -71,7 +73,8 @@ pub struct Unconfirmed {
 // === impl Tiers ===
 
 impl Tiers {
-    /// Creates the tiers, in lookup order, each with its read timeout. Spawns the writers, so it needs a runtime.
+    /// Creates the tiers, in lookup order, each with its read timeout. Call it in a Tokio runtime, because it spawns
+    /// the writers.
     pub fn new(tiers: Vec<(Arc<dyn Tier>, Duration)>, budget: ByteBudget, metrics: Metrics) -> Self {
         if tiers.is_empty() {
             return Self::default();
@@ -89,9 +92,9 @@ impl Tiers {
         self.0.is_none()
     }
 
-    /// Returns the text of a part of the block `hash`, from the first tier that has it; with `after`, from the first
-    /// one behind that tier. The text is not verified: if it is wrong, the caller [rejects](Self::reject) it and calls
-    /// again with `after` set to its tier.
+    /// Returns the text of a part of the block `hash` from the first tier that has it. If `after` is given, asks only
+    /// the tiers behind that tier. The text is not verified. If it is wrong, the caller [rejects](Self::reject) it and
+    /// calls again with `after` set to the tier that the text came from.
     pub async fn get(
         &self,
         chain: ChainKey,
@@ -106,7 +109,7 @@ impl Tiers {
             let Some(sealed) = tier.look(|tier| tier.get(chain, part, hash)).await else { continue };
             let mut held = inner.budget.lease(CallContext::client());
             if held.grow(sealed.bytes().len() + sealed.takes()).is_err() {
-                // The byte budget is exhausted. Treat it like a timeout.
+                // The byte budget is exhausted. Continue without this tier, as after a timeout.
                 inner.metrics.skipped(kind);
                 continue;
             }
@@ -135,7 +138,8 @@ impl Tiers {
         None
     }
 
-    /// Returns the number of the block that may hold a transaction. A hint: the caller must look into the block.
+    /// Returns the number of the block that may hold a transaction. This is a hint: the caller must check that the
+    /// block holds the transaction.
     pub async fn place_of(&self, chain: ChainKey, transaction: TxHash) -> Option<BlockNumber> {
         for tier in self.answering(Accept::Any) {
             if let Some((number, _)) = tier.look(|tier| tier.place_of(chain, transaction)).await {
@@ -175,7 +179,7 @@ impl Tiers {
     /// Removes a block from all tiers. Returns the tiers that may still have it, because they failed or were too slow.
     pub async fn remove(&self, chain: ChainKey, block: BlockHash) -> Vec<TierKind> {
         let mut left_in = Vec::new();
-        // The last tier first: otherwise a lookup could copy its entry back to the tiers before it.
+        // Begin with the last tier: otherwise, a lookup could copy the entry from a later tier back to an earlier one.
         for Rung { tier, writer } in self.rungs().iter().rev() {
             if timeout(SETTLE, writer.remove(chain, block)).await != Ok(true) {
                 left_in.push(tier.kind());
@@ -184,7 +188,7 @@ impl Tiers {
         left_in
     }
 
-    /// Returns the numbers of the blocks that may hold a transaction, and the tiers that could not be asked.
+    /// Returns the numbers of the blocks that may hold a transaction, and the tiers that did not answer.
     pub async fn places_of(
         &self,
         chain: ChainKey,
@@ -205,7 +209,8 @@ impl Tiers {
         self.0.as_ref().map_or(Generation::default(), |inner| inner.generations.current())
     }
 
-    /// Queues a part of a finalized block for the tiers before the one that it came from. A full queue drops it.
+    /// Queues a part of a finalized block for all tiers or, if the part came from a tier, for the tiers before that
+    /// tier. A full queue drops the part.
     pub fn put(&self, parcel: Parcel) {
         let Some(inner) = &self.0 else { return };
         let has_it = |rung: &Rung| parcel.from == Some(rung.tier.kind());
@@ -218,20 +223,20 @@ impl Tiers {
         }
     }
 
-    /// Queues a note of the highest finalized block.
+    /// Queues a note of the highest finalized block for each tier.
     pub fn note_finalized(&self, checkpoint: Checkpoint) {
         for Rung { writer, .. } in self.rungs() {
             writer.tell(Work::NoteFinalized(checkpoint));
         }
     }
 
-    /// Withdraws the confirmation of every tier: the chain may have replaced finalized blocks.
+    /// Withdraws the confirmation of every tier, because the chain may have replaced finalized blocks.
     pub fn doubt(&self) {
         self.rungs().iter().for_each(|rung| rung.tier.trust.doubt());
     }
 
-    /// Withdraws the confirmation of these tiers and forgets their indexes: the chain replaced a finalized block. None
-    /// of the indexes answers from this moment on.
+    /// Withdraws the confirmation of these tiers and makes them forget their indexes, because the chain replaced a
+    /// finalized block. The indexes stop answering at once.
     pub fn forget(&self, chain: ChainKey, tiers: &[TierKind]) {
         for rung in self.rungs().iter().filter(|rung| tiers.contains(&rung.tier.kind())) {
             rung.tier.trust.forget();
@@ -244,8 +249,8 @@ impl Tiers {
         self.rungs().iter().all(|rung| rung.tier.trust.answers(Accept::Confirmed))
     }
 
-    /// Returns the unconfirmed tiers that can be [confirmed](Self::confirm) now. Tells a tier that still has to forget
-    /// its index to do so again.
+    /// Returns the unconfirmed tiers that can be [confirmed](Self::confirm) now. If a tier must still forget its index,
+    /// queues this work again.
     pub async fn unconfirmed(&self, chain: ChainKey) -> Vec<Unconfirmed> {
         let mut unconfirmed = Vec::new();
         for Rung { tier, writer } in self.rungs() {
@@ -272,8 +277,8 @@ impl Tiers {
     /// Confirms a tier after the upstream confirmed the finalized block noted in it. A tier without such a note has
     /// nothing to confirm, so it first forgets its index and notes the block of `checkpoint`.
     ///
-    /// Returns `false` if a tier without a note could not note that block, or if its confirmation was withdrawn
-    /// meanwhile.
+    /// Returns `false` if the tier had no note and either could not note that block, or there was a doubt about the
+    /// tier meanwhile.
     pub async fn confirm(&self, unconfirmed: Unconfirmed, checkpoint: Checkpoint) -> bool {
         let Unconfirmed { tier: kind, finalized, since } = unconfirmed;
         let Some(Rung { tier, .. }) = self.rung(kind) else { return false };
@@ -283,8 +288,8 @@ impl Tiers {
                 return false;
             }
             if is_doubted() {
-                // The confirmation was withdrawn meanwhile, perhaps because of the very block that the tier has just
-                // noted.
+                // There was a doubt meanwhile, perhaps about the block that the tier has just noted, so the tier must
+                // forget that block too.
                 self.forget(checkpoint.chain, &[kind]);
                 return false;
             }
@@ -302,7 +307,7 @@ impl Tiers {
         self.rungs().iter().filter_map(noted).max()
     }
 
-    /// Returns the chain that was last [followed](Self::follow), if a tier remembers it.
+    /// Returns the chain last passed to [`follow`](Self::follow), if a tier remembers it.
     pub async fn last_chain(&self) -> Option<ChainKey> {
         for tier in self.answering(Accept::Any) {
             if let Some(chain) = tier.look_up(|tier| tier.last_chain()).await {
@@ -312,7 +317,7 @@ impl Tiers {
         None
     }
 
-    /// Tells the tiers to remember the chain being followed; `None` for a chain that tiers do not store.
+    /// Queues a note of the chain that the upstreams serve; `None` for a chain that tiers do not store.
     pub fn follow(&self, chain: Option<ChainKey>) {
         for Rung { writer, .. } in self.rungs() {
             writer.tell(Work::Follow(chain));
@@ -324,7 +329,7 @@ impl Tiers {
         self.rungs().iter().map(|rung| rung.tier.status()).collect()
     }
 
-    /// Waits until every write queued so far is done or given up.
+    /// Waits until every write queued so far has succeeded or failed.
     pub async fn settle(&self) {
         for Rung { writer, .. } in self.rungs() {
             writer.settle().await;

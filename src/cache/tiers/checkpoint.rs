@@ -6,13 +6,14 @@ use crate::{
     eth::{BlockHash, BlockNumber},
 };
 
-/// The finalized block of a chain. Tiers note it, and the upstream later confirms them by it.
+/// The finalized block of a chain. Tiers note this block. Later, the upstream confirms a tier by confirming the block
+/// noted in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Checkpoint {
     /// The chain.
     pub chain: ChainKey,
     /// Number and hash of the block.
     pub block: (BlockNumber, BlockHash),
-    /// The generation, read before the check that the block is final.
+    /// The generation of the tiers, read before the check that the block is final.
     pub generation: Generation,
 }

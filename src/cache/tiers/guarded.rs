@@ -22,8 +22,9 @@ use crate::{
 /// Timeout of a write. Longer than that of a read, since no client waits for it.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Calls can do without a tier, so its breakers open soon and stay open longer than an endpoint's. A half-open
-/// breaker's trial read blocks other calls for a second only, in case its client has cancelled it.
+/// Policy of a tier's circuit breakers. Holdfast can answer without a tier, so these breakers open soon and stay open
+/// longer than an endpoint's. A half-open breaker lets one trial call pass and rejects others until it knows the
+/// outcome, but for one second at most, because the client may cancel the trial call.
 const BREAKER: Policy = Policy {
     failures: 3,
     first: Duration::from_millis(500),
@@ -31,13 +32,13 @@ const BREAKER: Policy = Policy {
     attempt: Duration::from_secs(1),
 };
 
-/// A tier with its breakers and its trust.
+/// A tier with its circuit breakers and the trust in its index.
 #[derive(Debug)]
 pub(super) struct Guarded {
     tier: Arc<dyn Tier>,
     /// Timeout of a read.
     patience: Duration,
-    /// One for each [`Access`].
+    /// One breaker for each kind of [`Access`].
     breakers: [Mutex<Breaker>; 3],
     pub(super) trust: Trust,
     metrics: Metrics,
@@ -49,10 +50,10 @@ pub(super) struct Guarded {
 enum Access {
     /// Reads content, or looks up a transaction.
     Content,
-    /// Reads a fact, such as the hash at a number, that a tier may have in memory: it can succeed while the storage
-    /// hangs.
+    /// Reads a fact, such as the hash at a number. A tier may have facts in memory, so such a read can succeed while
+    /// the tier's storage hangs.
     Fact,
-    /// Writes: a full disk can still be read.
+    /// Writes. They have their own breaker, because a full disk can still be read.
     Write,
 }
 
@@ -83,7 +84,8 @@ impl Guarded {
     pub(super) async fn look<T>(&self, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, Option<T>>) -> Option<T> {
         let begun = Instant::now();
         let found = self.call(Access::Content, begun, ask).await?;
-        // A tier with its index in memory reports a miss even while its storage hangs. Only a hit shows that it works.
+        // A tier with its index in memory reports a miss even while its storage hangs. Only a hit shows that the
+        // storage works.
         if found.is_some() || !self.tier.knows_what_it_has() {
             self.breaker(Access::Content).succeed();
         } else {
@@ -93,7 +95,7 @@ impl Guarded {
         found
     }
 
-    /// Reads a fact. Counts a hit or a miss.
+    /// Reads a [fact](Access::Fact). Counts a hit or a miss.
     pub(super) async fn look_up<T>(&self, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, Option<T>>) -> Option<T> {
         let begun = Instant::now();
         let found = self.ask(ask).await?;
@@ -101,14 +103,14 @@ impl Guarded {
         found
     }
 
-    /// Reads a fact; `None` if the tier fails or the breaker is open.
+    /// Reads a [fact](Access::Fact); `None` if the tier fails or the breaker is open.
     pub(super) async fn ask<T>(&self, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, T>) -> Option<T> {
         let said = self.call(Access::Fact, Instant::now(), ask).await?;
         self.breaker(Access::Fact).succeed();
         Some(said)
     }
 
-    /// Writes to the tier and returns whether that succeeded.
+    /// Writes to the tier and returns whether the write succeeded.
     pub(super) async fn write(&self, write: impl FnOnce(&dyn Tier) -> Tiered<'_, ()>) -> bool {
         let is_written = self.call(Access::Write, Instant::now(), write).await.is_some();
         if is_written {
@@ -117,8 +119,8 @@ impl Guarded {
         is_written
     }
 
-    /// Same as [`write`](Self::write), for a call that may find nothing to write. Such a call succeeds, but does not
-    /// close the breaker, since it does not show that the tier is writable.
+    /// Same as [`write`](Self::write), for a call that may find nothing to write and then returns `false`. Such a call
+    /// succeeds, but does not close the breaker, because it does not show that the tier is writable.
     pub(super) async fn write_if_needed(&self, write: impl FnOnce(&dyn Tier) -> Tiered<'_, bool>) -> bool {
         let begun = Instant::now();
         let is_written = self.call(Access::Write, begun, write).await;
@@ -148,7 +150,8 @@ impl Guarded {
         match timeout(patience, call(&*self.tier)).await.unwrap_or(Err(TierError::TimedOut(patience))) {
             Ok(done) => Some(done),
             Err(TierError::Forgotten) => {
-                // Another instance found that the chain replaced a finalized block. Our upstream may have done so too.
+                // Another instance found that the chain replaced a finalized block. The upstream of this instance may
+                // have replaced the block too, so withdraw the confirmation.
                 self.breaker(access).succeed();
                 self.trust.doubt();
                 None
@@ -173,15 +176,15 @@ impl Guarded {
         passes
     }
 
-    /// Forgets the index, if the tier must.
+    /// Makes the tier forget its index, if it [must](Trust::must_forget).
     pub(super) async fn forget(&self, chain: ChainKey) {
         if self.trust.must_forget() && self.write(|tier| tier.forget_canonicity(chain)).await {
             self.trust.forgot();
         }
     }
 
-    /// Forgets the index and notes this finalized block, unless another instance has just noted one. Returns whether it
-    /// did.
+    /// Makes the tier forget its index and note the block of `checkpoint`, unless another instance has just noted a
+    /// finalized block. Returns whether the tier has done so.
     pub(super) async fn begin(&self, checkpoint: Checkpoint) -> bool {
         let Checkpoint { chain, block: (number, hash), .. } = checkpoint;
         match self.ask(|tier| tier.finalized(chain)).await {
@@ -190,12 +193,12 @@ impl Guarded {
         }
     }
 
-    /// Returns whether the breaker turns writes away now.
+    /// Returns whether the breaker rejects writes now.
     pub(super) fn is_left_alone(&self) -> bool {
         !self.breaker(Access::Write).lets_pass(Instant::now())
     }
 
-    /// Logs an error; repetitions at debug level.
+    /// Logs an error. Repetitions of the same kind within a short time go to the debug level.
     pub(super) fn say(&self, what: &'static str, why: &dyn fmt::Display) {
         let tier = self.kind().as_str();
         if self.said.is_due(what) {
@@ -216,7 +219,8 @@ impl Guarded {
         }
     }
 
-    /// Returns whether the breaker is closed. Half-open does not count: the tier has yet to show that it works again.
+    /// Returns whether the breaker is closed. While the breaker is half-open, the tier has yet to show that it works
+    /// again.
     fn works(&self, access: Access) -> bool {
         self.breaker(access).health(Instant::now()) == Health::Closed
     }

@@ -1,19 +1,19 @@
 //! The tiers behind memory, in lookup order, each with timeouts and circuit breakers.
 //!
-//! A lookup asks one tier after the other until one has the entry. Then every tier before that one receives a copy.
-//! Writes happen in the background; each tier has a bounded queue, which drops further writes when it is full. The
-//! breaker of a tier that keeps failing turns calls away for a while. The upstream must confirm a tier before its
-//! number and transaction index may answer; see [`trust`].
+//! A lookup asks one tier after the other until one has the entry. Every tier before that one then receives a copy.
+//! Writes happen in the background. Each tier has a bounded queue of writes; a full queue drops further writes. If a
+//! tier keeps failing, its circuit breaker rejects calls for a while. The number and transaction index of a tier may
+//! answer only after the upstream has confirmed the tier; see [`trust`].
 //!
 //! # Floors
 //! ```text
 //! gauges   gauges of all tiers
 //! all      all tiers: reads, writes, trust
-//! writer   writes behind the answers
+//! writer   background writes to one tier
 //! guarded  one tier with its circuit breaker
 //! metrics  counters
 //! status   the status of a tier
-//! checkpoint  a finalized block by which entries may be written
+//! checkpoint  a finalized block up to which entries may be written
 //! trust    trust in a tier's index
 //! ```
 

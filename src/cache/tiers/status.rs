@@ -7,11 +7,11 @@ use crate::cache::tier::{TierKind, Usage};
 pub struct TierStatus {
     /// The kind of tier.
     pub kind: TierKind,
-    /// Bytes and blocks stored.
+    /// Bytes and blocks stored, and evictions.
     pub usage: Usage,
-    /// Whether reads succeed: `false` from when they keep failing until one succeeds again.
+    /// Whether reads succeed. `false` after several consecutive failures, until a read succeeds again.
     pub reads: bool,
-    /// Whether writes succeed, likewise.
+    /// Whether writes succeed. `false` after several consecutive failures, until a write succeeds again.
     pub writes: bool,
     /// Whether the upstream has confirmed the tier's number and transaction index.
     pub is_confirmed: bool,

@@ -10,14 +10,15 @@
 //!                  doubt, forget
 //! ```
 //!
-//! An unconfirmed tier receives no writes, and its index answers only while no upstream has answered since the start. A
-//! tier that must forget its index answers nothing from it and cannot be confirmed before it has forgotten.
+//! An unconfirmed tier receives no writes. Its index gives hints, but it says which block is canonical only as long as
+//! no upstream has answered since the start. While a tier must forget its index, the index does not answer at all, and
+//! the tier cannot be confirmed.
 //!
-//! A doubt that the index is still right starts a new [`Generation`]. A writer reads the generation before it checks
-//! that a block is final, and the tier drops the write if there was a doubt since. Likewise, a doubt during a
-//! confirmation voids the confirmation.
+//! Each doubt whether an index is still right starts a new [`Generation`]. Before Holdfast checks that a block is
+//! final, it reads the generation. A tier drops the write of this block if there was a doubt about the tier after that.
+//! Likewise, a doubt during a confirmation voids the confirmation.
 //!
-//! Content by hash needs no trust: each read verifies it.
+//! Content by hash needs no trust, because each read verifies it.
 
 use std::sync::{
     Arc,
@@ -28,7 +29,7 @@ use parking_lot::Mutex;
 
 use crate::eth::BlockNumber;
 
-/// The number of doubts so far, in any tier.
+/// The number of doubts about any tier so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(u64);
 
@@ -41,11 +42,12 @@ pub(super) struct GenerationCounter(Arc<AtomicU64>);
 pub enum Accept {
     /// Only confirmed tiers.
     Confirmed,
-    /// Unconfirmed tiers too, while no upstream has answered since the start.
+    /// Unconfirmed tiers too. This is for hints, and for all answers as long as no upstream has answered since the
+    /// start.
     Any,
 }
 
-/// State machine of one tier's trust.
+/// State machine of the trust in one tier's index.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
     generations: GenerationCounter,
@@ -55,10 +57,11 @@ pub(super) struct Trust {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Unconfirmed {
+        /// Whether the tier must forget its index before it can be confirmed.
         must_forget: bool,
     },
     Confirmed {
-        /// The highest finalized block noted in the tier at its confirmation.
+        /// The highest finalized block that was noted in the tier when the upstream confirmed it.
         noted: Option<BlockNumber>,
     },
 }
@@ -136,8 +139,8 @@ impl Trust {
         *current = (self.generations.advance(), State::Unconfirmed { must_forget });
     }
 
-    /// Records that the tier has forgotten its index. This also settles a [`forget`](Self::forget) that came meanwhile,
-    /// since there was no write between the two.
+    /// Records that the tier has forgotten its index. This also fulfils a [`forget`](Self::forget) that came while the
+    /// tier was forgetting, because the unconfirmed tier received no write in between.
     pub(super) fn forgot(&self) {
         let (_, state) = &mut *self.current.lock();
         if *state == (State::Unconfirmed { must_forget: true }) {
@@ -169,20 +172,22 @@ mod tests {
 
     use super::*;
 
-    /// Events around a tier, in any order. An action that takes time has a begin and an end.
+    /// Events around a tier, which happen in any order. An action that takes time has one step for its begin and one
+    /// for its end.
     #[derive(Clone, Debug)]
     enum Step {
         /// The chain replaces its finalized history. Holdfast has not noticed yet.
         Replace,
-        /// Holdfast notices and raises the alarm.
+        /// Holdfast notices the replacement, so the tier must forget its index.
         Notice,
         /// A client replaces the history through Holdfast, for example with `evm_revert`.
         RollBack,
-        /// Another instance of the fleet notices.
+        /// Another instance notices the replacement.
         Doubt,
         /// Holdfast learns that a block is final.
         Know,
-        /// The writer stores such a block: one at a time, and not while the tier forgets.
+        /// The writer begins to store a block that `Know` found final. It stores one block at a time, and none while
+        /// the tier forgets.
         BeginToWrite(prop::sample::Index),
         EndOfWriting,
         BeginToForget,
@@ -190,12 +195,12 @@ mod tests {
         /// Holdfast compares the finalized block noted in the tier with the upstream's.
         BeginToConfirm,
         EndOfConfirming,
-        /// The tier loses its note of the finalized block: evicted, or damaged.
+        /// The tier loses its note of the finalized block, because the note was evicted or damaged.
         LoseMark,
         Restart,
     }
 
-    /// Result of that comparison: the note is confirmed, refuted or absent.
+    /// Result of a confirmation: the upstream confirms the noted block, the upstream refutes it, or there is no note.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Finding {
         Stands,
@@ -203,7 +208,7 @@ mod tests {
         Unmarked,
     }
 
-    /// The model. A number identifies each history.
+    /// The model. A number identifies each history of the chain.
     #[derive(Default)]
     struct World {
         history: u32,
@@ -280,7 +285,7 @@ mod tests {
                 }
                 // Confirmation waits for the write under way.
                 Step::BeginToConfirm if trust.answers(Accept::Any) && self.writing.is_none() => {
-                    // The upstream answers, so Holdfast also checks the history that it takes for the current one.
+                    // The upstream answers, so Holdfast also checks whether `known` is the current history.
                     let stands = kept.iter().all(|of| of == history) && known == history;
                     let finding = match stands {
                         _ if !self.has_mark && known == history => Finding::Unmarked,

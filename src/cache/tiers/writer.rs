@@ -40,14 +40,14 @@ pub struct Parcel {
     pub transactions: Vec<TxHash>,
     /// The JSON text.
     pub text: Bytes,
-    /// The finalized block that makes this block final. The writer notes the finalized block in the tier before it
-    /// writes the parcel: without that note, the upstream could not confirm the tier.
+    /// The finalized block that makes this block final. Before the writer writes this part to a tier, it notes the
+    /// finalized block there, because the upstream confirms the tier by the noted block.
     pub checkpoint: Checkpoint,
-    /// The tier that the text came from, if any. Only the tiers before it receive the parcel.
+    /// The tier that the text came from, if any. Only the tiers before that tier receive this part.
     pub from: Option<TierKind>,
 }
 
-/// A parcel for several tiers, compressed once.
+/// A [`Parcel`] for several tiers. The first writer that needs the compressed text compresses it for all.
 #[derive(Debug)]
 pub(super) struct Packet {
     parcel: Parcel,
@@ -70,7 +70,7 @@ pub(super) enum Work {
     Remove(ChainKey, Part, BlockHash),
     /// Removes all parts of a block and reports whether that succeeded.
     RemoveAll(ChainKey, BlockHash, oneshot::Sender<bool>),
-    /// Removes a block, and its number from the index: the block is not canonical at that number.
+    /// Removes a block, and its number from the index, because the block is not canonical at that number.
     DropFinal(ChainKey, BlockNumber, BlockHash),
     /// Reports that all work queued before is done.
     Settle(oneshot::Sender<()>),
@@ -101,7 +101,7 @@ impl Packet {
     async fn record(&self) -> Option<Record> {
         let Parcel { home: Home { block, number }, part, transactions, text, .. } = &self.parcel;
         let text = text.clone();
-        // On a blocking thread: compression takes milliseconds.
+        // Compress on a blocking thread, because it takes milliseconds.
         let pack = || async { task::spawn_blocking(move || Sealed::new(&text)).await.unwrap_or(None) };
         let value = self.packed.get_or_init(pack).await.clone()?;
         Some(Record { number: *number, hash: *block, part: *part, transactions: transactions.clone(), value })
@@ -135,8 +135,9 @@ impl Writer {
         is_taken
     }
 
-    /// Queues work, or drops it if the queue is full. Dropped work is queued again later: `Forget` before the tier is
-    /// confirmed, the finalized block with the next `Put`, and `Remove` when the next lookup finds the damaged value.
+    /// Queues work, or drops it if the queue is full. Use it for work that is queued again later: `Forget` before the
+    /// tier is confirmed, the finalized block with the next `Put`, and `Remove` when the next lookup finds the damaged
+    /// value.
     pub(super) fn tell(&self, work: Work) {
         let _ = self.sender.try_send(work);
     }
@@ -147,15 +148,15 @@ impl Writer {
         self.sender.try_send(work).is_ok()
     }
 
-    /// Removes a block, after all work queued before. Returns whether that succeeded. Once queued, the removal happens
-    /// even if the caller stops waiting.
+    /// Removes a block, after all work queued before. Returns whether the removal succeeded. Once queued, the removal
+    /// happens even if the caller stops waiting.
     pub(super) async fn remove(&self, chain: ChainKey, block: BlockHash) -> bool {
         let (removed, wait) = oneshot::channel();
         let work = Work::RemoveAll(chain, block, removed);
         self.sender.send(work).await.is_ok() && wait.await.unwrap_or(false)
     }
 
-    /// Waits until all work queued so far is done or given up.
+    /// Waits until all work queued so far has succeeded or failed.
     pub(super) async fn settle(&self) {
         let (settled, wait) = oneshot::channel();
         if self.sender.send(Work::Settle(settled)).await.is_ok() {
@@ -174,7 +175,7 @@ impl Worker {
             return Wrote::Skipped;
         }
         let Some(record) = packet.record().await else { return Wrote::Skipped };
-        // Check again: compression takes time.
+        // Check again, because the confirmation may have been withdrawn during the compression.
         if !self.tier.trust.accepts(generation) {
             return Wrote::Skipped;
         }
@@ -215,7 +216,7 @@ impl Worker {
                     is_dropped &= self.tier.write_if_needed(|tier| tier.remove(chain, part, hash)).await;
                 }
                 if !is_dropped {
-                    // The index still has the number, so the tier must not answer from its index.
+                    // The index may still have the number, so it must not answer until the tier has forgotten it.
                     self.tier.trust.forget();
                     self.tier.forget(chain).await;
                 }

@@ -93,7 +93,7 @@ fn blocks_near_the_head_are_found_during_a_scan() {
     counted.insert(10_001, 1, 5_000);
     counted.insert(9_936, 1, 5_000);
     for number in 0..500 {
-        // As often as any client reads a block.
+        // Clients do not read a block more often than this.
         for _ in 0..20 {
             counted.get(number);
         }
@@ -166,7 +166,7 @@ fn threads_see_no_stale_entry_and_every_entry_leaves_once() {
     const KEYS: u64 = 16;
     const ROUNDS: u64 = 1_000;
     let counted = Counted::new(60_000);
-    // The version that the only writer of each key last inserted; 0 after it removed the entry.
+    // For each key, the version that its only writer inserted last; 0 after the writer removed the entry.
     let newest: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
     thread::scope(|scope| {
         for writer in 0..2 {

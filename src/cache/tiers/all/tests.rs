@@ -26,10 +26,10 @@ const CHAIN: ChainKey = ChainKey { id: 1, genesis: B256::ZERO };
 #[derive(Debug)]
 struct Slow {
     kind: TierKind,
-    /// Notes of the finalized block fail.
+    /// Whether noting a finalized block and forgetting fail.
     is_full: AtomicBool,
     value: Mutex<Option<Sealed>>,
-    /// Reads of content never end.
+    /// Whether reads of content never end.
     hangs: AtomicBool,
     numbers: Mutex<HashMap<BlockNumber, BlockHash>>,
     finalized: Mutex<Option<(BlockNumber, BlockHash)>>,
@@ -162,7 +162,7 @@ async fn confirm(tiers: &Tiers) {
     }
 }
 
-/// The first confirmation makes the tier forget its index.
+/// Confirms twice, because the first attempt only makes the tier forget its index.
 async fn confirm_after_forgetting(tiers: &Tiers) {
     confirm(tiers).await;
     tiers.settle().await;
@@ -182,10 +182,10 @@ async fn queued_writes_do_not_survive_forget() {
     for number in 1..=3 {
         tiers.put(parcel(number, 1, before));
     }
-    // The tier is writing the first of them.
+    // The tier is now writing the first block.
     task::yield_now().await;
     tiers.forget(CHAIN, &TierKind::ALL);
-    // Checked before the tiers forgot, queued after.
+    // This block was found final before the tiers forgot, but is queued after.
     tiers.put(parcel(4, 1, before));
     tiers.note_finalized(checkpoint(4, 1, before));
     slow.lets.add_permits(10);
@@ -244,9 +244,9 @@ async fn full_tier_is_not_written_and_still_answers() {
     assert_eq!(slow.numbers().len(), 1);
     tokio::time::advance(Duration::from_secs(60)).await;
     assert!(tiers.remove(CHAIN, hash(2)).await.is_empty(), "there is nothing to remove");
-    assert!(!tiers.status()[0].writes, "the tier has not written anything either");
+    assert!(!tiers.status()[0].writes, "a removal of nothing does not show that the tier is writable");
     slow.is_full.store(false, SeqCst);
-    // There was no separate note of this block.
+    // There was no separate `note_finalized` for this block.
     tiers.put(parcel(10, 1, tiers.generation()));
     tiers.settle().await;
     assert_eq!(told(&tiers, 10).await, Some(hash(1)));
@@ -286,7 +286,7 @@ async fn doubt_during_confirmation_persists() {
 async fn unpacking_is_bounded_by_the_byte_budget() {
     let slow = slow(TierKind::Redis);
     let tiers = over(&[&slow]);
-    // The compressed value is small.
+    // The compressed value is small, but its text is large.
     let keep = |bytes: usize| *slow.value.lock().unwrap() = Sealed::new(&vec![b' '; bytes]);
     let get = async || tiers.get(CHAIN, Part::Block, hash(1), None).await;
     keep(BUDGET as usize * 2);
