@@ -107,7 +107,7 @@ impl Index {
         gone
     }
 
-    /// Returns the position and head of a part.
+    /// Returns the position and the head of the record that stores a part.
     pub(super) fn find(&self, part: Part, hash: BlockHash) -> Option<(At, Head)> {
         let at = self.blocks.get(&hash)?[part as usize]?;
         Some((at, self.head(at)?))

@@ -66,7 +66,7 @@ impl Log {
 
     // ## Reading
 
-    /// Returns the segment and the head of a part.
+    /// Returns the segment and the head of the record that stores a part.
     pub(super) fn find(&self, part: Part, hash: BlockHash) -> Option<(u32, Head)> {
         self.index.read().find(part, hash).map(|(at, head)| (at.segment, head))
     }
@@ -234,7 +234,7 @@ impl Log {
         noted
     }
 
-    /// Notes the highest finalized block. Ignores a lower one.
+    /// Notes the highest finalized block. Ignores a block that is not above the noted one.
     pub(super) fn note_finalized(&self, number: BlockNumber, hash: BlockHash) -> io::Result<()> {
         let generation = {
             let index = self.index.read();

@@ -186,7 +186,7 @@ mod tests {
                 index.insert(&TxHash(hash(1_000_000 + block * 200 + position)), &home, TxPosition(position));
                 count += 1;
             }
-            // In a cache of less than a hundred blocks, rounding dominates the size of the tables.
+            // With less than a hundred blocks, the size of the tables depends mostly on rounding.
             if block >= 100 {
                 let homes = (block + 1) * size_of::<Home>() as u64;
                 worst = worst.max((index.allocated() as f64 + homes as f64) / f64::from(count));

@@ -29,7 +29,7 @@ pub struct Cache {
     metrics: Metrics,
 }
 
-/// Removes the locations of an entry that leaves the cache from the index.
+/// Removes from the index all locations of an entry that leaves the cache.
 fn remove_locations(index: &LocationIndex, entity: &Entity) {
     for (transaction, position) in entity.locations() {
         index.remove(&transaction, &entity.home, position);
@@ -126,7 +126,7 @@ impl Cache {
         receipts
     }
 
-    /// Stores a single transaction, if it is in a block.
+    /// Stores a single transaction, which was fetched without its block. Ignores a pending transaction.
     pub fn insert_transaction(&self, transaction: &Arc<Verified<SingleTransaction>>) {
         let Some(place) = transaction.place() else { return };
         let known = self.single_transaction(place.block, place.index);
@@ -137,7 +137,7 @@ impl Cache {
         }
     }
 
-    /// Stores a single receipt.
+    /// Stores a single receipt, which was fetched without the other receipts of its block.
     pub fn insert_receipt(&self, receipt: &Arc<Verified<SingleReceipt>>) {
         self.insert(Content::Receipt(receipt.clone()));
     }

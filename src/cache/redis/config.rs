@@ -11,7 +11,7 @@ use crate::secret::{Secret, SecretError};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RedisConfig {
-    /// URL of the server. A secret, since it may contain a password.
+    /// URL of the server. It is a secret, since it may contain a password.
     pub url: Secret,
     /// Prefix of all keys.
     #[serde(default = "prefix")]

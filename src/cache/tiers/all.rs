@@ -159,7 +159,7 @@ impl Tiers {
         highest
     }
 
-    /// Reports that the content a tier returned for `hash` is wrong. Queues its removal.
+    /// Reports that the content a tier returned for `hash` is wrong. Queues the removal of this content.
     pub fn reject(&self, chain: ChainKey, part: Part, hash: BlockHash, tier: TierKind) {
         let (Some(inner), Some(rung)) = (&self.0, self.rung(tier)) else { return };
         inner.metrics.rejected(tier);
@@ -298,7 +298,7 @@ impl Tiers {
         true
     }
 
-    /// Returns the highest number of the finalized blocks by which tiers were confirmed.
+    /// Returns the highest number of a noted block by which the upstream confirmed a tier.
     pub fn highest_noted(&self) -> Option<BlockNumber> {
         let noted = |rung: &Rung| match rung.tier.trust.current().1 {
             State::Confirmed { noted } => noted,

@@ -19,7 +19,7 @@ use crate::{
     timeout::timeout,
 };
 
-/// Timeout of a write. Longer than that of a read, since no client waits for it.
+/// Timeout of a write. It is longer than the timeout of a read, since no client waits for a write.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Policy of a tier's circuit breakers. Holdfast can answer without a tier, so these breakers open soon and stay open

@@ -99,7 +99,7 @@ impl Trust {
         Self { generations, ..Self::default() }
     }
 
-    /// Returns the generation of the last doubt in this tier, and the state since then.
+    /// Returns the generation that the last doubt about this tier started, and the state since then.
     pub(super) fn current(&self) -> (Generation, State) {
         *self.current.lock()
     }
