@@ -8,17 +8,17 @@ use super::{
 };
 use crate::eth::{BlockHash, BlockNumber};
 
-/// An answer for a single number.
+/// An answer to a request for the block at one number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AnsweredNumber {
     pub(super) link: Link,
     pub(super) sent: Stamp,
-    /// Whether the number was at or below the head. If the upstream is consistent, the answer then stays valid while
-    /// new heads link to the old ones.
+    /// Whether the number was at or below the tracked head when the answer arrived. If so, and if the upstream is
+    /// consistent, the answer stays valid as long as each new head links to the previous head.
     pub(super) below_head: bool,
 }
 
-/// Maximum number of answers: enough for the numbers that clients request within a second or two.
+/// Maximum number of stored answers: enough for the numbers that clients request within a second or two.
 const CAP: usize = 4096;
 
 /// The newest answer for each number.
@@ -32,12 +32,12 @@ impl AnsweredNumbers {
         self.0.get(&number)
     }
 
-    /// Returns the number whose answer is `hash`. Scans all entries.
+    /// Returns the number whose answer names `hash`. Scans all entries.
     pub(super) fn number_of(&self, hash: BlockHash) -> Option<BlockNumber> {
         self.0.iter().find(|(_, asked)| asked.link.hash == hash).map(|(number, _)| *number)
     }
 
-    /// Stores an answer, unless a newer one is known.
+    /// Stores an answer, unless the stored answer for the same number was requested later.
     pub(super) fn insert(&mut self, asked: AnsweredNumber) {
         let number = asked.link.number;
         if self.get(number).is_none_or(|known| known.sent.is_before(asked.sent)) {
@@ -77,7 +77,7 @@ impl AnsweredNumbers {
             }
             self.0.remove(&link.number);
         }
-        // For numbers inside it, the window is the better source.
+        // The window is the better source for the numbers that it contains.
         self.retain(|number| window.get(number).is_none());
     }
 }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::eth::{BlockHash, BlockNumber};
 
-/// Range of numbers to request before a head can be related to the tracked branch; both ends are included.
+/// Range of numbers to request in order to relate a head to the tracked branch. Both ends are included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// Lowest number.
@@ -55,7 +55,7 @@ pub(super) enum Relation {
 /// A period in which the upstream shows a lower head than before.
 #[derive(Clone, Copy, Debug)]
 struct Lag {
-    /// Number of the head that it showed last.
+    /// Number of the head that the upstream showed last.
     head: BlockNumber,
     observations: u32,
     since: Stamp,
@@ -71,7 +71,8 @@ pub(super) struct Branch {
 // === impl Branch ===
 
 impl Branch {
-    /// Largest gap that is closed, with one batch. A larger one is not worth the requests.
+    /// Largest number of blocks missing between a head and the window that Holdfast requests, in one batch. A larger
+    /// gap is not worth the requests.
     pub(super) const MAX_GAP: u64 = 64;
 
     /// Returns an empty branch with room for `window` blocks.
@@ -84,14 +85,14 @@ impl Branch {
         self.lag.is_some()
     }
 
-    /// Returns the number of the head that the upstream showed last, but at most that of the tracked head, since a
-    /// refused head may be higher. Numbers above it are undecided during a lag.
+    /// Returns the number of the head that the upstream showed last, or that of the tracked head if it is lower: a
+    /// refused head may be higher than the tracked head. During a lag, lookups of higher numbers are unknown.
     pub(super) fn shown(&self) -> Option<BlockNumber> {
         let lagging = self.lag.map(|lag| lag.head);
         lagging.into_iter().chain(self.window.top().map(|top| top.number)).min()
     }
 
-    /// Returns the numbers to request before `head` can be related to the branch.
+    /// Returns the numbers to request in order to relate `head` to the branch; `None` if there are none or too many.
     pub(super) fn gap(&self, head: Link) -> Option<Gap> {
         let (top, bottom) = (self.window.top()?, self.window.bottom()?);
         if self.window.holds(head) {
@@ -117,7 +118,7 @@ impl Branch {
     }
 
     /// Returns the parent to request by hash to find out whether `head` forks off inside the window, or is an ancestor
-    /// of its lowest block; `None` if that would not help.
+    /// of its lowest block; `None` if the relation is known, or if that parent cannot show it.
     pub(super) fn missing_parent(&self, head: Link, between: &[Link]) -> Option<BlockHash> {
         let (top, bottom) = (self.window.top()?, self.window.bottom()?);
         if self.relation(head, between) != Relation::Detached {
@@ -125,13 +126,13 @@ impl Branch {
         }
         let is_near = head.number.0 <= top.number.0.saturating_add(Self::MAX_GAP + 1)
             && bottom.number.0 <= head.number.0.saturating_add(Self::MAX_GAP + 1);
-        // Walk down from the higher of the two.
+        // Walks down from the head or from the window's lowest block, whichever is higher.
         let (from, to) = if head.number > bottom.number { (head, bottom) } else { (bottom, head) };
         let lowest = *lineage(from, between).last().unwrap_or(&from);
         (is_near && lowest.number > to.number).then_some(lowest.parent)
     }
 
-    /// Returns the relation of `head` to the branch, given blocks between it and the window.
+    /// Returns the relation of `head` to the branch, given known blocks between the head and the window.
     pub(super) fn relation(&self, head: Link, between: &[Link]) -> Relation {
         let Some(bottom) = self.window.bottom() else { return Relation::First };
         if self.window.holds(head) || ancestors(bottom, &[between, &[head]].concat()).contains(&head) {
@@ -143,14 +144,14 @@ impl Branch {
         held.or_else(parent).map_or(Relation::Detached, Relation::Above)
     }
 
-    /// Returns whether one more observation of a head [within](Relation::Within) the branch makes a rollback.
+    /// Returns whether one more observation of a lower head [within](Relation::Within) the branch makes a rollback.
     pub(super) fn would_roll_back(&self, rules: &Rules, now: Stamp) -> bool {
         let (observations, since) = self.lag.map_or((0, now), |lag| (lag.observations, lag.since));
         let patience = now.time.duration_since(since.time);
         observations + 1 >= rules.rollback_after && patience >= rules.lag_patience
     }
 
-    /// Takes in a head, with blocks between it and the window in any order.
+    /// Takes in a head. `between` contains blocks between the head and the window, in any order.
     pub(super) fn observe_head(
         &mut self,
         head: Link,
@@ -174,8 +175,8 @@ impl Branch {
         change
     }
 
-    /// Takes in a head that contradicts finality. The branch stays, and numbers above that head become undecided. Such
-    /// a head never makes a rollback, however often it is shown.
+    /// Takes in a head that contradicts finality. The branch stays, and lookups of numbers above that head become
+    /// unknown. Such a head never makes a rollback, however often the upstream shows it.
     pub(super) fn refuse_head(&mut self, head: Link, now: Stamp) -> HeadChange {
         let lag = self.lag.get_or_insert(Lag { head: head.number, observations: 0, since: now });
         lag.head = head.number;
@@ -187,13 +188,13 @@ impl Branch {
             self.window.push(&[head]);
             return HeadChange::First;
         };
-        // ## In the window
+        // ## The head is in the window
         if self.window.holds(head) {
             return if head.hash == top.hash { HeadChange::Same } else { self.observe_lag(head, rules, now) };
         }
-        // ## Links to the window from above or from within
+        // ## The head descends from a block in the window
         let mut lineage = lineage(head, gap);
-        // A concurrent refresh may have closed a part of this gap.
+        // A concurrent refresh may have added some of these blocks to the window.
         if let Some(known) = lineage.iter().position(|link| self.window.holds(*link)) {
             lineage.truncate(known);
         }
@@ -202,7 +203,7 @@ impl Branch {
             self.window.push(&lineage);
             return if left == 0 { HeadChange::Extended(lineage.len()) } else { HeadChange::Reorg(left) };
         }
-        // ## Links to the window from below
+        // ## The head is an ancestor of the window
         if head.number < bottom.number {
             let ancestors = ancestors(bottom, &[gap, &[head]].concat());
             if ancestors.contains(&head) {
@@ -212,7 +213,7 @@ impl Branch {
                 return self.observe_lag(head, rules, now);
             }
         }
-        // ## No link: keep only the head and its known ancestors
+        // ## No link is known: the window restarts with the head and its known ancestors
         let left = self.window.len();
         let too_far = head.number.0.saturating_sub(top.number.0) > Self::MAX_GAP + 1;
         self.window.clear();
@@ -229,7 +230,7 @@ impl Branch {
             return HeadChange::Lag;
         }
         let left = self.window.cut_above(head.number);
-        // A full window had no room for the head below it.
+        // The window is empty now if the head is below it, because a full window has no room for a lower block.
         if self.window.top().is_none() {
             self.window.push(&[head]);
         }
@@ -237,17 +238,17 @@ impl Branch {
     }
 }
 
-/// Returns `head` and those of `links` that are its ancestors without a gap, the newest first.
+/// Returns `head` and its ancestors among `links`, up to the first gap, newest first.
 pub(super) fn lineage(head: Link, links: &[Link]) -> Vec<Link> {
     let mut lineage = vec![head];
     lineage.extend(ancestors(head, links));
     lineage
 }
 
-/// Returns those of `links` that are ancestors of `from` without a gap, the newest first.
+/// Returns the ancestors of `from` among `links`, up to the first gap, newest first.
 fn ancestors(mut from: Link, links: &[Link]) -> Vec<Link> {
     let mut found = Vec::new();
-    // Numbers must decrease along a lineage, so forged links that form a cycle end the loop.
+    // Numbers must decrease along a lineage, so that the loop ends even if forged links form a cycle.
     while let Some(link) = links.iter().find(|link| link.hash == from.parent && link.number < from.number) {
         found.push(*link);
         from = *link;

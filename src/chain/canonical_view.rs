@@ -36,18 +36,18 @@ pub enum Lookup {
         /// Whether the view is fresh enough for the call.
         fresh: bool,
     },
-    /// Nothing is known.
+    /// The view does not know the block at this number.
     Unknown,
 }
 
 /// Whether one block is an ancestor of another. Ordered from the worst to the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ancestry {
-    /// It is not an ancestor, or not known to be one.
+    /// The lower block is not an ancestor, or is not known to be one.
     Apart,
-    /// A refresh of the head will decide.
+    /// The next refresh of the head decides.
     Unsure,
-    /// It is an ancestor.
+    /// The lower block is an ancestor.
     Ancestor,
 }
 
@@ -58,11 +58,11 @@ pub struct CanonicalView {
     pub(super) branch: Branch,
     /// When the request for the tracked head was sent; `None` after a write, which may have changed the head.
     pub(super) fresh: Option<Stamp>,
-    /// Answers to requests sent before this are ignored, except about finality.
+    /// The tracker ignores answers to requests sent before this stamp, except answers about finality.
     pub(super) not_before: Option<Stamp>,
     /// When blocks last left the canonical chain, or may have left it.
     pub(super) left: Option<Stamp>,
-    /// Times at which the lowest tracked block rose, with its number before.
+    /// Times at which the lowest number of the window rose, each with the lowest number until then.
     pub(super) outgrown: VecDeque<(Stamp, BlockNumber)>,
     pub(super) answered: AnsweredNumbers,
     pub(super) placed: PlacedTransactions,
@@ -76,7 +76,7 @@ pub struct CanonicalView {
 // === impl Lookup ===
 
 impl Lookup {
-    /// Returns the hash at the number, fresh or not.
+    /// Returns the hash at the number, even if the view is not fresh.
     pub fn hash(self) -> Option<BlockHash> {
         match self {
             Self::Final(hash) | Self::Tracked { hash, .. } | Self::Asked(hash) => Some(hash),
@@ -111,12 +111,12 @@ impl CanonicalView {
         &self.rules
     }
 
-    /// Returns the head of the tracked branch, fresh or not.
+    /// Returns the head of the tracked branch, even if the view is not fresh.
     pub fn head(&self) -> Option<Link> {
         self.branch.window.top()
     }
 
-    /// Returns the finalized block, by the upstream's `finalized` tag or by depth.
+    /// Returns the finalized block, which follows from the upstream's `finalized` tag or from the configured depth.
     pub fn finalized(&self) -> Option<(BlockNumber, BlockHash)> {
         self.finality.highest()
     }
@@ -145,7 +145,8 @@ impl CanonicalView {
         self.fresh.is_some_and(|sent| sent.serves(arrival, self.rules.max_staleness))
     }
 
-    /// Returns whether an answer to a request sent at `sent` still counts: no reorg, write or alarm came since.
+    /// Returns whether the tracker still accepts the answer to a request sent at `sent`. A reorg, a rollback, a write
+    /// or an alarm invalidates all requests sent earlier.
     pub fn counts(&self, sent: Stamp) -> bool {
         !self.not_before.is_some_and(|since| sent.is_before(since))
     }
@@ -163,27 +164,27 @@ impl CanonicalView {
 
     // ## Heads
 
-    /// Returns the numbers to request before `head` can be related to the tracked branch. `None` for a head that is
-    /// known to be final: it is only lower than the last one.
+    /// Returns the numbers to request in order to relate `head` to the tracked branch. `None` if the head is known to
+    /// be final, because a final block is on the tracked branch.
     pub fn gap(&self, head: Link) -> Option<Gap> {
         if self.is_final_block(head) { None } else { self.branch.gap(head) }
     }
 
-    /// Returns the parent to request by hash before `head` can be related to the tracked branch, given known blocks
-    /// between them. `None` unless a finalized block is known: without one, the blocks requested by number are enough.
+    /// Returns the parent to request by hash in order to relate `head` to the tracked branch, given the known blocks
+    /// `between`. `None` if no finalized block is known, because then the blocks requested by number are enough.
     pub fn missing_parent(&self, head: Link, between: &[Link]) -> Option<BlockHash> {
         let is_worth_it = self.finality.highest().is_some() && !self.is_final_block(head);
         self.branch.missing_parent(head, between).filter(|_| is_worth_it)
     }
 
-    /// Returns whether `head` and the blocks between have no link to the tracked branch. It may be the head of another
-    /// chain.
+    /// Returns whether neither `head` nor the blocks `between` link to the tracked branch. Such a head may belong to
+    /// another chain.
     pub fn is_detached(&self, head: Link, between: &[Link]) -> bool {
         !self.is_final_block(head) && self.branch.relation(head, between) == Relation::Detached
     }
 
-    /// Returns the finalized block if the endpoint that showed `head` must also show that block: because `head` is not
-    /// known to descend from it, or would roll the tracked branch back below it.
+    /// Returns the finalized block if the endpoint that showed `head` must also show that block, because `head` is not
+    /// known to descend from it or would roll the tracked branch back below it.
     pub fn must_show(&self, head: Link, between: &[Link], now: Stamp) -> Option<(BlockNumber, BlockHash)> {
         let finalized = self.finality.highest()?;
         if self.suspension.is_some() {
@@ -191,8 +192,8 @@ impl CanonicalView {
         }
         let is_linked = match self.branch.relation(head, between) {
             Relation::First => true,
-            // An unlinked final block proves nothing: the upstream may have rolled back below the finalized block
-            // before it returned that block.
+            // An unlinked final block rests on one answer, and the upstream may have rolled back below the finalized
+            // block before it gave that answer.
             _ if self.is_final_block(head) && self.finality.is_unlinked(head.number) => false,
             _ if self.is_final_block(head) => !self.rolls_back_to(head, now),
             Relation::Within => head.number >= finalized.0 || !self.rolls_back_to(head, now),
@@ -207,12 +208,12 @@ impl CanonicalView {
         self.finality.get(link.number) == Some(link.hash)
     }
 
-    /// Returns whether this head, which is lower than the last, makes a rollback if it is shown once more.
+    /// Returns whether taking in this head, which is on the tracked branch, makes a rollback.
     pub(super) fn rolls_back_to(&self, head: Link, now: Stamp) -> bool {
         self.head() != Some(head) && self.branch.would_roll_back(&self.rules, now)
     }
 
-    /// Returns whether a head contradicts the finalized block, or a final block below it.
+    /// Returns whether a head contradicts the finalized block or any other final block.
     pub(super) fn contradicts_final(&self, head: Link, between: &[Link]) -> bool {
         let Some((finalized, hash)) = self.finality.highest() else { return false };
         let lineage = ancestry(head, between);
@@ -221,7 +222,7 @@ impl CanonicalView {
                 let descends = lineage.iter().any(|link| link.hash == hash);
                 parent.number < finalized && head.number >= finalized && !descends
             }
-            // The known ancestors of the finalized block may end right above this head, with another parent.
+            // If an ancestor of the finalized block is known right above this head, the head must be its parent.
             Relation::Detached => {
                 let mut known = between.to_vec();
                 known.extend(self.branch.window.up_to(finalized));
@@ -238,13 +239,13 @@ impl CanonicalView {
 
     // ## A finalized block that the upstream denies
 
-    /// Returns whether the upstream denies the finalized block. Meanwhile every lookup is unknown.
+    /// Returns whether the upstream denies the finalized block. In this state every lookup returns [`Lookup::Unknown`].
     pub fn is_suspended(&self) -> bool {
         self.suspension.is_some()
     }
 
-    /// Returns whether a refresh may start: at any time, but once a second while the upstream denies the finalized
-    /// block.
+    /// Returns whether a refresh of the head may start. Refreshes are limited to one per second while the upstream
+    /// denies the finalized block, and not limited otherwise.
     pub fn may_refresh(&self, now: Stamp) -> bool {
         self.suspension.is_none_or(|suspension| suspension.is_due(now.time))
     }
@@ -254,7 +255,7 @@ impl CanonicalView {
     /// Checks that neither the final index nor the tracked branch contradicts this block at this number.
     ///
     /// # Errors
-    /// If another block is tracked or final there.
+    /// If another block is tracked or final at this number.
     pub fn agrees(&self, number: BlockNumber, hash: BlockHash) -> Result<(), Contrary> {
         if self.suspension.is_some() {
             return Ok(());
@@ -266,9 +267,9 @@ impl CanonicalView {
         }
     }
 
-    /// Returns whether a block from an answer to a request sent at `sent` may have left the chain since: another block
-    /// is tracked or final at its number; blocks left the chain, and this one is not known to have stayed; or the
-    /// window has moved past its number.
+    /// Returns whether a block from an answer to a request sent at `sent` may have left the chain since then. That is
+    /// the case if another block is tracked or final at its number, if blocks left the chain and this block is not
+    /// known to have stayed, or if the window has moved past its number.
     pub fn may_have_left(&self, number: BlockNumber, hash: BlockHash, sent: Stamp) -> bool {
         let stays = || self.finality.get(number) == Some(hash) || self.branch.window.get(number).is_some();
         self.agrees(number, hash).is_err()
@@ -276,8 +277,8 @@ impl CanonicalView {
             || self.has_outgrown(number, sent)
     }
 
-    /// Returns whether the window has moved past `number` since a request was sent at `sent`. Then its block is no
-    /// longer known, unless it is final.
+    /// Returns whether the window has moved past `number` since a request was sent at `sent`, so that the view no
+    /// longer knows the block there. Returns false if the block there is known to be final.
     pub(super) fn has_outgrown(&self, number: BlockNumber, sent: Stamp) -> bool {
         let is_below = self.branch.window.bottom().is_some_and(|bottom| number < bottom.number);
         let mut outgrown = self.outgrown.iter().filter(|(at, _)| sent.is_before(*at));
@@ -287,12 +288,12 @@ impl CanonicalView {
     /// Checks that an answer to a request sent at `sent` can still be compared with the tracked blocks.
     ///
     /// # Errors
-    /// If the window has moved past its number.
+    /// If the window has moved past `number`.
     pub(super) fn is_in_time(&self, number: BlockNumber, sent: Stamp) -> Result<(), Contrary> {
         if self.has_outgrown(number, sent) { Err(Contrary::Tracked) } else { Ok(()) }
     }
 
-    /// Returns whether blocks left the canonical chain since then, or may have left it.
+    /// Returns whether blocks left the canonical chain after `since`, or may have left it.
     pub fn has_left(&self, since: Stamp) -> bool {
         self.left.is_some_and(|left| since.is_before(left))
     }
@@ -309,7 +310,8 @@ impl CanonicalView {
         self.placed.has_number(number)
     }
 
-    /// Returns the hash that the last answer for this number named, however old: a hint for finding cached content.
+    /// Returns the hash that the last answer for this number named, even if that answer is old. The hash is only a hint
+    /// for finding cached content.
     pub fn hint_at(&self, number: BlockNumber) -> Option<BlockHash> {
         self.answered.get(number).map(|asked| asked.link.hash)
     }
@@ -329,7 +331,7 @@ impl CanonicalView {
         }
         match self.answered.get(number) {
             Some(asked) if asked.sent.serves(arrival, self.rules.max_staleness) => {
-                // A block above the one that `latest` resolves to is not served.
+                // Holdfast serves no block above the block that `latest` resolves to.
                 if above { Lookup::Unknown } else { Lookup::Asked(asked.link.hash) }
             }
             // A final number has a block, even if the upstream has shown a lower head since.
@@ -362,8 +364,8 @@ impl CanonicalView {
         self.branch.window.down_from(BlockNumber(u64::MAX))
     }
 
-    /// Returns the final or tracked hash at this number, however old, even above a lagging upstream's head; `None`
-    /// while suspended. For judging `null` answers.
+    /// Returns the final or tracked hash at this number, even if the view is not fresh or the number is above a lagging
+    /// upstream's head; `None` while suspended. Used to judge `null` answers.
     pub fn known_at(&self, number: BlockNumber) -> Option<BlockHash> {
         let tracked = || self.branch.window.get(number).map(|link| link.hash);
         self.finality.get(number).or_else(tracked).filter(|_| self.suspension.is_none())
@@ -375,20 +377,21 @@ impl CanonicalView {
         links.find(|link| link.hash == hash).map(|link| link.number)
     }
 
-    /// Returns the number at which this block is tracked, final or answered. Scans all entries: for status reports, not
-    /// for calls.
+    /// Returns the number at which this block is tracked, final or answered. Scans all entries, so use it for status
+    /// reports, not for calls.
     pub fn number_of(&self, hash: BlockHash) -> Option<BlockNumber> {
         self.tracked_number(hash)
             .or_else(|| self.finality.number_of(hash))
             .or_else(|| self.answered.number_of(hash))
     }
 
-    /// Returns whether the final block at `number` is unlinked: it rests on a single answer or on a tier.
+    /// Returns whether the final block at `number` is unlinked: it rests on a single answer or on a cache tier.
     pub fn is_unlinked(&self, number: BlockNumber) -> bool {
         self.finality.is_unlinked(number)
     }
 
-    /// Returns the final or tracked hash at this number, or that of an answer recent enough for a call that arrived at
+    /// Returns the final or tracked hash at this number, or the hash from an answer recent enough for a call that
+    /// arrived at
     /// `arrival`.
     pub fn canonical_at(&self, number: BlockNumber, arrival: Stamp) -> Option<BlockHash> {
         let asked = || match self.lookup(number, arrival) {
@@ -410,8 +413,8 @@ impl CanonicalView {
 
     // ## Safe and finalized
 
-    /// Returns whether an answer to a request sent at `sent` may advance finality. Reorgs and writes since do not
-    /// matter: a finalized block stays final after either.
+    /// Returns whether an answer to a request sent at `sent` may advance finality. Reorgs and writes after `sent` do
+    /// not matter, because they leave finalized blocks final.
     pub fn hears_of_finality(&self, sent: Stamp) -> bool {
         self.rules.finality && self.suspension.is_none() && self.finality.counts(sent)
     }
@@ -442,8 +445,8 @@ impl CanonicalView {
         if self.branch.window.holds(lower) {
             return Ancestry::Ancestor;
         }
-        // Below the window. A head that was requested since, and links to the previous head, shows that no block left
-        // the chain: a reorg would have cleared the tag.
+        // `lower` is below the window. If the tracked head was requested after the tag was first seen, the tagged block
+        // is still on the chain, because a reorg would have cleared the tag.
         let named = [self.safe, self.finalized_tag].into_iter().flatten().find(|named| named.link == lower);
         match (named, self.fresh) {
             (None, _) => Ancestry::Apart,

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use super::window::{Find, Link};
 use crate::eth::{BlockHash, BlockNumber};
 
-/// Maximum number of entries: about 35 MB. Dropping an entry is always safe.
+/// Maximum number of entries, which take about 35 MB. Dropping an entry is always safe, because Holdfast then asks the
+/// upstream for that number.
 const CAP: usize = 1 << 18;
 
-/// Maximum number of steps of one [`FinalIndex::link_down`], so that it holds a lock for about a millisecond. A later
-/// call continues from there.
+/// Maximum number of steps of one [`FinalIndex::link_down`], so that the caller holds its lock for at most about a
+/// millisecond. A later call can link the remaining ancestors.
 const MOST_STEPS: usize = 4096;
 
 /// Final blocks by number.
@@ -22,12 +23,12 @@ pub(super) struct Entry {
     pub(super) hash: BlockHash,
     /// Hash of the parent, if the block or its header was seen.
     pub(super) parent: Option<BlockHash>,
-    /// Whether a path of parent hashes leads to it from the window or from a finalized block. An unlinked entry rests
-    /// on a single answer or on a tier.
+    /// Whether a path of parent hashes leads to this block from the window or from a finalized block. An unlinked entry
+    /// rests on a single answer or on a cache tier.
     pub(super) linked: bool,
 }
 
-/// Changes to the final index that tiers must repeat.
+/// Changes to the final index that the cache tiers must apply, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Consequences {
     /// Entries that became final.
@@ -82,7 +83,7 @@ impl FinalIndex {
         self.0.iter().find(|(_, entry)| entry.hash == hash).map(|(number, _)| *number)
     }
 
-    /// Inserts an entry and replaces any other at that number. A linked block stays linked.
+    /// Inserts an entry, which replaces the entry at that number. A block that is already linked stays linked.
     pub(super) fn insert(&mut self, number: BlockNumber, entry: Entry) {
         let linked = |known: &Entry| known.hash == entry.hash && known.linked;
         let entry = Entry { linked: entry.linked || self.0.get(&number).is_some_and(linked), ..entry };
@@ -122,7 +123,7 @@ impl FinalIndex {
                     None => return,
                 },
             };
-            // Other entries between this block and the one above it are not on the path.
+            // Other entries from this number up to the block above contradict the path.
             let contrary: Vec<_> =
                 self.0.range(number..above).map(|(number, entry)| (*number, *entry)).collect();
             for (number, entry) in contrary.into_iter().filter(|(_, entry)| entry.hash != hash) {

@@ -1,4 +1,4 @@
-//! Final blocks, by the upstream's `finalized` tag or by depth.
+//! The final blocks, which follow from the upstream's `finalized` tag or from the configured depth.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -16,23 +16,24 @@ use crate::eth::{BlockHash, BlockNumber};
 pub enum Finalized {
     /// No effect: the answer names no block, no higher block, or a block that cannot be accepted yet.
     Unchanged,
-    /// The finalized block is a higher one.
+    /// Finality advanced to a higher block.
     Advanced {
-        /// The finalized block before.
+        /// The previous finalized block.
         previous: Option<(BlockNumber, BlockHash)>,
     },
-    /// The answer names a block that is not on the tracked branch. One of the two is out of date.
+    /// The answer names a block that is not on the tracked branch. Either the answer or the branch is out of date.
     Contrary,
     /// A final block was replaced. The tracker has forgotten all canonicity.
     Alarm,
 }
 
-/// Weight of an answer for a number that finality covers.
+/// Effect of an answer for a number at or below the finalized block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// The block is in the index.
+    /// The block is in the final index.
     Final,
-    /// One answer is not enough. It is used for a short time, like the answer for any other number.
+    /// One answer is not enough to make this block final. The tracker uses the answer for a short time, like the answer
+    /// for any other number.
     ForNow,
 }
 
@@ -48,22 +49,22 @@ pub(super) struct Finality {
     index: FinalIndex,
     /// Changes to the index that the caller has not taken yet.
     consequences: Consequences,
-    /// The entries dropped last. Tiers may still have them.
+    /// The entries dropped most recently. Cache tiers may still return them.
     refused: VecDeque<(BlockNumber, BlockHash)>,
     /// When all canonicity was last forgotten. Answers to requests sent earlier are ignored. A reorg or a write does
     /// not set this, because a finalized block stays final after either.
     forgotten: Option<Stamp>,
 }
 
-/// Number of dropped entries to remember. Tiers drop theirs within seconds.
+/// Maximum length of `refused`. Cache tiers delete dropped entries within seconds, so older entries are not needed.
 const REFUSED: usize = 64;
 
-/// Finalized numbers and when each became known, as far back as the margin requires.
+/// Finalized numbers, each with the time at which it became known, as far back as `Rules::final_margin` requires.
 #[derive(Clone, Debug, Default)]
 struct Ages(VecDeque<(BlockNumber, Instant)>);
 
-/// Maximum number of advances of finality to remember within one margin. Advances that come closer together count as
-/// one, at the time of the last.
+/// Maximum number of entries of [`Ages`] per margin. Advances of finality that come closer together share one entry,
+/// with the time of the last advance.
 const AGES: u32 = 64;
 
 // === impl Ages ===
@@ -74,8 +75,8 @@ impl Ages {
         while self.0.get(1).is_some_and(|(_, since)| now.duration_since(*since) >= margin) {
             self.0.pop_front();
         }
-        // Merges with the last entry if the one before it is recent. That dates the last advance later than it was,
-        // which is the safe side.
+        // Replaces the last entry if the entry before it is recent. The replaced number is then considered final from a
+        // later time on than it really was, which is safe.
         let closely = self.0.len() > 1
             && self.0.iter().nth_back(1).is_some_and(|(_, since)| now.duration_since(*since) < margin / AGES);
         if closely {
@@ -84,7 +85,7 @@ impl Ages {
         self.0.push_back((number, now));
     }
 
-    /// Returns whether this number was known to be final for `margin` at `sent`.
+    /// Returns whether, at `sent`, this number had been known to be final for at least `margin`.
     fn is_aged(&self, number: BlockNumber, sent: Instant, margin: Duration) -> bool {
         let since = self.0.iter().find(|(highest, _)| number <= *highest);
         since.is_some_and(|(_, since)| sent.saturating_duration_since(*since) >= margin)
@@ -99,7 +100,7 @@ impl Finality {
         Self { forgotten: Some(now), ..Self::default() }
     }
 
-    /// Returns the finalized block, the highest that is final.
+    /// Returns the finalized block, which is the highest final block.
     pub(super) fn highest(&self) -> Option<(BlockNumber, BlockHash)> {
         self.highest
     }
@@ -109,7 +110,8 @@ impl Finality {
         self.highest.is_some_and(|(highest, _)| number <= highest)
     }
 
-    /// Returns whether an answer to a request sent at `sent` still counts for finality.
+    /// Returns whether an answer to a request sent at `sent` may still change finality, because canonicity was not
+    /// forgotten after `sent`.
     pub(super) fn counts(&self, sent: Stamp) -> bool {
         !self.forgotten.is_some_and(|since| sent.is_before(since))
     }
@@ -138,7 +140,7 @@ impl Finality {
         self.index.len()
     }
 
-    /// Returns the changes to the index, for the caller to take.
+    /// Returns the changes to the index that the caller has not taken yet.
     pub(super) fn consequences(&mut self) -> &mut Consequences {
         &mut self.consequences
     }
@@ -154,10 +156,11 @@ impl Finality {
         }
     }
 
-    /// Takes in a block that a tier has at a [covered](Self::covers) number: it was final when the tier stored it.
+    /// Takes in the block that a tier returned for a [covered](Self::covers) number. The block was final when the tier
+    /// stored it.
     ///
     /// # Errors
-    /// If another block is final or tracked there, or if this block was dropped from the index lately.
+    /// If another block is final or tracked at that number, or if this block was recently dropped from the index.
     pub(super) fn restore_number(
         &mut self,
         link: Link,
@@ -180,12 +183,12 @@ impl Finality {
 
     /// Takes in the upstream's block at a [covered](Self::covers) number, requested at `sent`.
     ///
-    /// A single answer may come from a lagging replica. It makes the block final only if the block is linked to a final
-    /// block; if it is older than the finalized block by the margin; if the number has been final for that long; or if
-    /// the upstream is consistent.
+    /// A single answer may come from a lagging replica. It makes the block final only if one of these holds: the block
+    /// is linked to a final block; the block is older than the finalized block by `Rules::final_margin`; the number has
+    /// been final for that margin; or the upstream is consistent.
     ///
     /// # Errors
-    /// If another block is linked or tracked there, or a linked neighbour contradicts this block.
+    /// If another block is linked or tracked at that number, or a linked neighbour contradicts this block.
     pub(super) fn observe_number(
         &mut self,
         link: Link,
@@ -231,7 +234,8 @@ impl Finality {
         Ok(Taken::Final)
     }
 
-    /// Takes in a block from any request. It becomes final if a linked entry names it as its parent.
+    /// Takes in a block from any request. The block becomes final if its number is covered and it is linked to a final
+    /// block or to the window.
     pub(super) fn observe_block(&mut self, link: Link, window: &Window, find: Find<'_>) {
         let is_known = self.index.entry(link.number).is_some_and(|known| known.linked);
         if !is_known && self.covers(link.number) && self.is_linked(link, window) {
@@ -239,8 +243,8 @@ impl Finality {
         }
     }
 
-    /// Returns whether this block is in the window, or the parent of its lowest block, or of the next linked entry
-    /// above.
+    /// Returns whether this block is in the window, is the parent of the window's lowest block, or is the parent of the
+    /// next higher entry, if that entry is linked.
     fn is_linked(&self, link: Link, window: &Window) -> bool {
         let by_entry = |(_, above): (BlockNumber, Entry)| above.linked && above.parent == Some(link.hash);
         let by_window = |bottom: Link| bottom.parent == link.hash && link.number < bottom.number;
@@ -270,7 +274,7 @@ impl Finality {
         self.misfits(link).next().is_none()
     }
 
-    /// Returns the entries right below and right above a block that contradict it.
+    /// Returns the entries one number below and one number above a block, if they contradict that block.
     fn misfits(&self, link: Link) -> impl Iterator<Item = (BlockNumber, Entry)> {
         let below = link.number.0.checked_sub(1).map(BlockNumber);
         let below = below.and_then(|number| Some((number, self.index.entry(number)?)));
@@ -280,7 +284,7 @@ impl Finality {
         below.into_iter().chain(above)
     }
 
-    /// Drops unlinked neighbours that contradict a block. Returns whether there were none.
+    /// Drops unlinked neighbours that contradict a block. Returns true if no neighbour contradicts the block.
     ///
     /// # Errors
     /// If a linked neighbour contradicts the block.
@@ -331,7 +335,7 @@ impl Finality {
         if window.excludes(link.number, link.hash) {
             return Finalized::Contrary;
         }
-        // The window is one branch, so blocks in it below a final block are final, too.
+        // The window is one branch, so its blocks below a final block are final, too.
         let passed: Vec<_> = window.up_to(link.number).collect();
         let lowest = passed.first().copied().unwrap_or(link);
         for link in passed.into_iter().chain([link]) {
@@ -379,12 +383,12 @@ impl Finality {
         }
     }
 
-    /// Returns whether the final block at `number` is unlinked: it rests on a single answer or on a tier.
+    /// Returns whether the final block at `number` is unlinked: it rests on a single answer or on a cache tier.
     pub(super) fn is_unlinked(&self, number: BlockNumber) -> bool {
         self.index.entry(number).is_some_and(|known| !known.linked)
     }
 
-    /// Drops the entry at `number` if it is this block and unlinked. Returns whether it did.
+    /// Drops the entry at `number` if it is this block and unlinked. Returns whether an entry was dropped.
     pub(super) fn remove_unlinked(&mut self, number: BlockNumber, hash: BlockHash) -> bool {
         let is_unlinked = self.index.entry(number).is_some_and(|known| known.hash == hash && !known.linked);
         if is_unlinked {

@@ -1,9 +1,9 @@
-//! Tracks which blocks are canonical. Pure state: no clock and no I/O.
+//! Tracks which blocks are canonical. This module is pure state: it has no clock and does no I/O.
 //!
 //! Content is keyed by block hash and never changes, but the canonical hash at a number can. The [`Tracker`] records
 //! the upstream's answers: a head, a window of linked hashes below it, the final blocks, and answers for single
 //! numbers, which it uses for a short time. The caller passes time in as [`Stamp`]s, and a result is valid only for the
-//! moment it was requested for.
+//! stamp that the caller passed.
 //!
 //! # Floors
 //! Each line imports only from the lines below it.

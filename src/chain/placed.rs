@@ -1,11 +1,11 @@
-//! Blocks that single transactions and receipts name.
+//! Blocks that single transactions and receipts, fetched without their block, name.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::Stamp;
 use crate::eth::{BlockHash, BlockNumber, TxHash};
 
-/// Maximum number of answers: enough for the transactions that clients request within a second or two.
+/// Maximum number of stored answers: enough for the transactions that clients request within a second or two.
 const CAP: usize = 4096;
 
 /// The block that an answer names for a transaction.
@@ -16,21 +16,22 @@ struct Placed {
     sent: Stamp,
 }
 
-/// The block that the newest answer names, for each transaction.
+/// For each transaction, the block that the newest answer names.
 ///
-/// A single transaction or receipt cannot prove its block, so the answer is used for that transaction only, and only
-/// for a short time.
+/// A single transaction or receipt cannot prove that it is in that block, so the answer is used for that transaction
+/// only, and only for a short time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PlacedTransactions {
     placed: HashMap<TxHash, Placed>,
-    /// Transactions in insertion order. A transaction that was inserted again is in it twice.
+    /// Transactions in insertion order, with the order of the stamp. A transaction that was inserted again is listed
+    /// twice.
     order: VecDeque<(TxHash, u64)>,
 }
 
 // === impl PlacedTransactions ===
 
 impl PlacedTransactions {
-    /// Stores an answer, unless a newer one is known.
+    /// Stores an answer, unless the stored answer for the same transaction was requested later.
     pub(super) fn insert(&mut self, transaction: TxHash, number: BlockNumber, block: BlockHash, sent: Stamp) {
         if self.placed.get(&transaction).is_some_and(|known| sent.is_before(known.sent)) {
             return;

@@ -5,16 +5,17 @@ use std::time::Duration;
 /// Rules for tracking one chain through one upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Maximum age of an upstream's answer that may serve a call, measured from sending the request to the call's
-    /// arrival.
+    /// Maximum age of an upstream answer that may serve a call: the time between sending the upstream request and the
+    /// arrival of the call.
     pub max_staleness: Duration,
     /// Maximum number of blocks in the window.
     pub window: usize,
-    /// A lower head is a rollback after this many observations …
+    /// Number of observations after which a lower head is a rollback, if they also span `lag_patience`.
     pub rollback_after: u32,
-    /// … over at least this time.
+    /// Minimum time between the first and the last of these observations.
     pub lag_patience: Duration,
-    /// Whether the upstream is a single node without a load balancer, which does not contradict itself.
+    /// Whether the upstream is a single node, whose answers do not contradict each other. Replicas behind a load
+    /// balancer can contradict each other.
     pub consistent: bool,
     /// Whether the chain has finality. Development chains do not: they can restart at any time.
     pub finality: bool,
@@ -30,9 +31,9 @@ pub struct Rules {
 // === impl Rules ===
 
 impl Rules {
-    /// The margin in production; only model tests use another.
+    /// Value of `final_margin` in production. Only tests use another value.
     ///
-    /// One answer by number can make a block final permanently, so it must not come from a replica on an orphaned
-    /// branch. An hour is far more than the lag of any replica or the depth of any reorg.
+    /// One answer by number can make a block final permanently, so that answer must not come from a replica on an
+    /// orphaned branch. An hour is far more than the lag of any replica or the depth of any reorg.
     pub const FINAL_MARGIN: Duration = Duration::from_secs(3600);
 }

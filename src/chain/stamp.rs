@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// A point in time, with a sequence number.
 ///
 /// Two events can have the same clock reading, but their order still matters: a head requested before a write says
-/// nothing about the chain after it.
+/// nothing about the chain after that write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Clock reading.
@@ -26,8 +26,8 @@ pub struct Clock(AtomicU64);
 // === impl Stamp ===
 
 impl Stamp {
-    /// Returns whether a request sent at this stamp may serve a call that arrived at `arrival`: it was sent no earlier
-    /// than `staleness` before that.
+    /// Returns whether the answer to a request sent at this stamp may serve a call that arrived at `arrival`: the
+    /// request was sent after the arrival, or at most `staleness` before it.
     pub fn serves(self, arrival: Self, staleness: Duration) -> bool {
         self.order >= arrival.order
             || (!staleness.is_zero() && arrival.time.saturating_duration_since(self.time) <= staleness)
@@ -44,8 +44,8 @@ impl Stamp {
 impl Clock {
     /// Returns the current stamp.
     pub fn now(&self) -> Stamp {
-        // Take the order first: of two threads, the one with the later order may have an earlier time only by as much
-        // as reading the clock takes.
+        // The order is taken before the time. If two threads race, the stamp with the later order can have the earlier
+        // time, but only by the time that one thread spends between these two lines.
         let order = self.0.fetch_add(1, Relaxed) + 1;
         Stamp { time: Instant::now(), order }
     }

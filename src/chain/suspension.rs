@@ -1,4 +1,4 @@
-//! Canonicity while the upstream denies the finalized block.
+//! State while the upstream denies the finalized block: asked for that block, it does not return it.
 
 use std::time::Duration;
 
@@ -6,35 +6,37 @@ use tokio::time::Instant;
 
 use crate::eth::BlockNumber;
 
-/// Interval between requests for a denied finalized block.
+/// Minimum interval between requests for a finalized block that the upstream denies.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// An endpoint whose head is high enough has left the finalized block after this many denials in a row …
+/// Number of consecutive denials that raise the [alarm](Denied::Alarm), if they also span [`PATIENCE`].
+/// Only denials by an endpoint whose head is at or above the finalized block are counted.
 const DENIALS: u32 = 3;
-/// … over at least this time. A load-balanced URL may reach a lagging replica.
+/// Minimum time between the first and the last of these denials, because a load-balanced URL may reach a lagging
+/// replica.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// A node whose head stays below the finalized block for this long has rolled back permanently. After an unclean stop,
-/// geth rewinds by about 128 blocks and needs minutes to catch up.
+/// Time for which a node's head must stay below the finalized block to raise the [alarm](Denied::Alarm). After an
+/// unclean stop, geth rewinds by about 128 blocks and needs minutes to catch up.
 const CATCHING_UP: Duration = Duration::from_secs(600);
 
 /// Consequence of a denial of the finalized block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// Every lookup is unknown until an endpoint shows the block again.
+    /// Every lookup returns [`Lookup::Unknown`](super::Lookup::Unknown) until an endpoint shows the block again.
     Suspended,
     /// The block is no longer final. The tracker has forgotten all canonicity.
     Alarm,
 }
 
-/// State while the upstream denies the finalized block: every lookup is unknown.
+/// Record of the denials since the upstream last showed the finalized block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Suspension {
     /// When the block was last requested.
     asked: Instant,
-    /// Number of denials in a row by an endpoint whose head is high enough, and the time of the first.
+    /// Number of consecutive denials with a head at or above the finalized block, and the time of the first.
     denials: Option<(u32, Instant)>,
-    /// Since when the upstream's head is below the finalized block.
+    /// Time since which the upstream's head has been below the finalized block.
     below: Option<Instant>,
 }
 

@@ -14,7 +14,7 @@ pub(super) struct TaggedBlock {
 // === impl TaggedBlock ===
 
 impl TaggedBlock {
-    /// Returns the block that a tag resolves to now. `first_seen` stays if the block is the same as before.
+    /// Returns the tagged block for the new answer `link`. If the block is the same as `before`, `first_seen` stays.
     pub(super) fn again(before: Option<Self>, link: Link, sent: Stamp, now: Stamp) -> Self {
         let first_seen = before.filter(|before| before.link == link).map_or(now, |before| before.first_seen);
         Self { link, sent, first_seen }

@@ -1,5 +1,4 @@
-//! Tests of each rule of the tracker, and in `program` of all rules together, against a model that knows the true
-//! chain.
+//! Tests of each rule of the tracker. `program` tests all rules together, against a model that knows the true chain.
 
 mod finality;
 mod heads;
@@ -26,10 +25,11 @@ struct Told {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Seconds between two blocks. With the margin below, one answer makes a block final 20 blocks below the finalized one.
+/// Seconds between two blocks. With the `final_margin` of [`ethereum`], one answer makes a block final if that block is
+/// at least 20 blocks below the finalized block.
 const SLOT: u64 = 1;
 
-/// Rules as for Ethereum's own chains.
+/// Returns rules like those of Ethereum's own chains.
 fn ethereum() -> Rules {
     Rules {
         max_staleness: SECOND,
@@ -105,7 +105,7 @@ impl Told {
         self.now.time += time;
     }
 
-    /// Returns a stamp after all others.
+    /// Returns a stamp that is later than all others.
     fn now(&mut self) -> Stamp {
         self.now.order += 1;
         self.now
@@ -128,7 +128,7 @@ impl Told {
         self.tracker.observe_head(head, gap, finalized, sent, now)
     }
 
-    /// Takes in a block by number that is requested and answered at once.
+    /// Takes in a block that is requested by number and answered at once.
     fn number(&mut self, link: Link) -> Result<(), Contrary> {
         let sent = self.now();
         self.late_number(link, sent)

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::eth::{BlockHash, BlockNumber, TxHash};
 
-/// Number of past rises of the window's lowest block to remember: more than happen during one call.
+/// Maximum length of `outgrown`. The lowest number of the window rises fewer times than this during one call.
 const MOST_OUTGROWN: usize = 16;
 
 /// Updates the [`CanonicalView`] of one upstream's chain as heads and answers arrive.
@@ -37,7 +37,8 @@ impl Deref for Tracker {
 }
 
 impl Tracker {
-    /// Largest gap that one batch closes. A larger gap is not worth the requests.
+    /// Largest number of blocks missing between a head and the window that Holdfast requests, in one batch. A larger
+    /// gap is not worth the requests.
     pub const MAX_GAP: u64 = Branch::MAX_GAP;
 
     /// Returns an empty tracker.
@@ -50,21 +51,21 @@ impl Tracker {
         self.view.rules.consistent = consistent;
     }
 
-    /// Sets the maximum age of answers. It applies to answers received before, too.
+    /// Sets the maximum age of answers. The new limit applies to earlier answers, too.
     pub fn set_max_staleness(&mut self, max_staleness: Duration) {
         self.view.rules.max_staleness = max_staleness;
     }
 
-    /// Adopts the finalized block from before a restart, until an upstream answers. The caller decides whether the
-    /// chain has finality: the rules are still those of an unknown chain.
+    /// Adopts the finalized block from before a restart, until an upstream answers. The caller must check that the
+    /// chain has finality, because at this point the rules are still those of an unknown chain.
     pub fn restore_finality(&mut self, number: BlockNumber, hash: BlockHash, now: Stamp) {
         self.view.finality.restore(number, hash, now);
     }
 
     // ## Heads
 
-    /// Takes in a head, with blocks between it and the window in any order. `shown` is the finalized block, if the
-    /// endpoint that showed the head has shown that block, too.
+    /// Takes in a head. `between` contains blocks between the head and the window, in any order. `shown` is the
+    /// finalized block, if the endpoint that showed the head has shown that block, too.
     pub fn observe_head(
         &mut self,
         head: Link,
@@ -85,7 +86,7 @@ impl Tracker {
         let change = if must_show.is_some() && self.contradicts_final(head, between) {
             self.view.branch.refuse_head(head, now)
         } else if before.is_some_and(|before| head.number < before.number) && self.is_final_block(head) {
-            // Applies to heads below the window, too.
+            // A final block is on the tracked branch, even if it is below the window.
             self.view.branch.observe_lower_head(head, &self.view.rules, now)
         } else {
             self.view.branch.observe_head(head, between, &self.view.rules, now)
@@ -102,16 +103,17 @@ impl Tracker {
         if let HeadChange::First | HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted =
             change
         {
-            // Earlier answers for single numbers may belong to an orphaned branch: the chain just left it, or a reorg
-            // before the first head went unnoticed. The same holds for requests in flight, even if they were sent after
-            // the request for this head: a node need not answer in order.
+            // Earlier answers for single numbers may belong to an orphaned branch, which the chain has just left, or
+            // left unnoticed before the first head. So may answers that are still in flight, even if their requests
+            // were sent after the request for this head, because a node need not answer in order.
             self.invalidate_hints(now);
         }
         if let HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted = change {
             self.view.left = Some(now);
         }
         if let (HeadChange::Extended(_), Some(before)) = (change, before) {
-            // All blocks between the two heads have been seen, even if the window had no room for them.
+            // Drops the answers for numbers between the two heads, because the tracker has seen all blocks there, even
+            // if the window had no room for them.
             self.view.answered.retain(|number| number <= before.number || number > head.number);
         }
         self.view.answered.move_into(&mut self.view.branch.window);
@@ -154,7 +156,7 @@ impl Tracker {
     /// final blocks to each other.
     ///
     /// # Errors
-    /// If another block is tracked there, or the block contradicts a final block.
+    /// If another block is tracked at that number, or the block contradicts a final block.
     pub fn observe_number(&mut self, link: Link, sent: Stamp, find: Find<'_>) -> Result<(), Contrary> {
         if !self.counts(sent) || self.view.suspension.is_some() {
             return Ok(());
@@ -186,12 +188,12 @@ impl Tracker {
     /// Takes in a tier's block at a number, requested at `sent`.
     ///
     /// # Errors
-    /// If another block is tracked or final there, or an answer named another.
+    /// If another block is tracked or final at that number, or an upstream answer named another block.
     pub fn restore_number(&mut self, link: Link, sent: Stamp) -> Result<(), Contrary> {
         if !self.counts(sent) || self.view.suspension.is_some() || !self.is_final(link.number) {
             return Ok(());
         }
-        // An answer has contradicted the tier's block, and the tier may not have dropped it yet.
+        // An upstream answer contradicts the tier's block, which the tier may not have deleted yet.
         if self.view.answered.get(link.number).is_some_and(|asked| asked.link.hash != link.hash) {
             return Err(Contrary::Final);
         }
@@ -199,7 +201,7 @@ impl Tracker {
     }
 
     /// Takes in the block that a single transaction or receipt names, requested at `sent`. Nothing proves that the
-    /// transaction is in that block, so the view uses the place for that transaction only.
+    /// transaction is in that block, so the view uses this answer for that transaction only.
     ///
     /// # Errors
     /// If another block is tracked or final at that number.
@@ -242,14 +244,14 @@ impl Tracker {
         self.view.finality.take_dropped()
     }
 
-    /// Forgets that this block is canonical at `number`: it is known to have another number.
+    /// Forgets that this block is canonical at `number`, because the block turned out to have another number.
     pub fn remove(&mut self, number: BlockNumber, hash: BlockHash) {
         self.view.finality.remove(number, hash);
         self.view.answered.remove(number, hash);
     }
 
-    /// Forgets that this block is canonical at `number`, unless it is a linked final block: the upstream does not have
-    /// it. Returns whether it was final.
+    /// Forgets that this block is canonical at `number`, because the upstream does not have the block. A linked final
+    /// block stays final. Returns whether an unlinked final block was forgotten.
     pub fn remove_denied(&mut self, number: BlockNumber, hash: BlockHash) -> bool {
         self.view.answered.remove(number, hash);
         self.view.finality.remove_unlinked(number, hash)
@@ -271,8 +273,8 @@ impl Tracker {
         }
     }
 
-    /// Takes in the block that `finalized` resolves to, and advances finality; `None` for an answer that names no
-    /// block.
+    /// Takes in the block that `finalized` resolves to, and advances finality. `finalized` is `None` if the answer
+    /// names no block.
     pub fn observe_finalized(
         &mut self,
         finalized: Option<Link>,
@@ -288,7 +290,7 @@ impl Tracker {
         self.finalize(link, now, find)
     }
 
-    /// Takes in the upstream's block at a final number, to confirm that it has not changed.
+    /// Compares the upstream's block at a final number with the known final block.
     pub fn confirm_final(&mut self, number: BlockNumber, hash: BlockHash, now: Stamp) -> Finalized {
         let outcome = self.view.finality.confirm(number, hash);
         self.apply_finality(outcome, now)
@@ -303,7 +305,7 @@ impl Tracker {
         let Some(depth) = self.view.rules.finality_depth.filter(|_| self.view.rules.finality) else { return };
         let number = self.head().and_then(|head| head.number.0.checked_sub(depth));
         if let Some(link) = number.and_then(|number| self.view.branch.window.get(BlockNumber(number))) {
-            // Cached blocks below are linked when a request needs them.
+            // `find` returns nothing here: later answers link the cached blocks below.
             self.finalize(link, now, &|_| None);
         }
     }
@@ -312,11 +314,12 @@ impl Tracker {
     fn apply_finality(&mut self, outcome: Finalized, now: Stamp) -> Finalized {
         match outcome {
             Finalized::Unchanged | Finalized::Contrary => {}
-            // Drop older answers for single numbers: a proxy that was idle during a reorg must not use them.
+            // Drops the earlier answers for numbers that are final now. If no head was requested during a reorg, these
+            // answers may name orphans.
             Finalized::Advanced { .. } => {
                 self.view.answered.retain(|number| !self.view.finality.covers(number));
             }
-            // A final block was replaced: no other canonicity can be trusted.
+            // A final block was replaced, so the rest of the view cannot be trusted either.
             Finalized::Alarm => self.forget(now),
         }
         outcome
@@ -324,7 +327,7 @@ impl Tracker {
 
     // ## Writes
 
-    /// Records that a write was sent or answered. Answers to requests sent before it no longer count.
+    /// Records that a write was sent or answered. The tracker ignores answers to requests sent before `now`.
     pub fn invalidate_after_write(&mut self, now: Stamp) {
         self.view.fresh = None;
         self.invalidate_hints(now);
@@ -338,7 +341,8 @@ impl Tracker {
         self.view.finality = Finality::forgotten(now);
     }
 
-    /// Drops all answers outside the window, and ignores answers to requests sent before `now`.
+    /// Drops all answers outside the window (numbers, places and tags), and makes the tracker ignore answers to
+    /// requests sent before `now`.
     fn invalidate_hints(&mut self, now: Stamp) {
         self.view.not_before = Some(now);
         self.view.answered.clear();

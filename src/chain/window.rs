@@ -1,4 +1,4 @@
-//! The newest blocks of one branch, each linked to the one below it.
+//! The newest blocks of one branch, each linked by its parent hash to the next lower block.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub struct Link {
     pub number: BlockNumber,
     /// Hash of the block.
     pub hash: BlockHash,
-    /// Hash of the parent. Its number need not be one lower.
+    /// Hash of the parent, whose number may be lower by more than one.
     pub parent: BlockHash,
     /// Timestamp of the block in seconds, if known.
     pub timestamp: Option<u64>,
@@ -20,20 +20,20 @@ pub struct Link {
 /// Looks up a cached block by its hash.
 pub type Find<'a> = &'a dyn Fn(BlockHash) -> Option<Link>;
 
-/// Blocks of one branch without gaps: the parent of each block is the next lower one.
+/// Blocks of one branch without gaps: the parent of each block is the next lower block.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     links: BTreeMap<BlockNumber, Link>,
     cap: usize,
 }
 
-/// An answer that contradicts the block known at its number.
+/// Reason why an answer contradicts the block that the tracker knows at the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Contrary {
-    /// The tracked branch has another block there.
+    /// The tracked branch has another block at this number, or the window moved past the number before the answer came.
     #[error("another block is tracked at this number")]
     Tracked,
-    /// Another block is final there.
+    /// Another block is final at this number.
     #[error("another block is final at this number")]
     Final,
 }
@@ -94,15 +94,15 @@ impl Window {
         let (Some(bottom), Some(top)) = (self.bottom(), self.top()) else { return false };
         match self.get(number) {
             Some(known) => known.hash != hash,
-            // A number that the branch skips.
+            // The branch skips this number.
             None if number > bottom.number => number < top.number,
-            // Only the parent of the lowest block can have the number right below it.
+            // The only block that can be right below the lowest block is its parent.
             None => number.0 + 1 == bottom.number.0 && bottom.parent != hash,
         }
     }
 
-    /// Returns the parent of `link`, if the window contains it. Usually its number is one lower; on a chain that skips
-    /// numbers it may be any lower number.
+    /// Returns the parent of `link`, if the window contains that parent. On a chain that skips numbers, the parent's
+    /// number may be lower by more than one.
     pub(super) fn parent_of(&self, link: Link) -> Option<Link> {
         let mut below = self.links.range(..link.number).rev().map(|(_, below)| *below);
         below.find(|below| below.hash == link.parent)
@@ -117,7 +117,7 @@ impl Window {
         above.len()
     }
 
-    /// Adds blocks on top, and drops the lowest ones if the window is over its capacity.
+    /// Adds blocks on top, and drops the lowest blocks if the window is over its capacity.
     pub(super) fn push(&mut self, lineage: &[Link]) {
         self.links.extend(lineage.iter().map(|link| (link.number, *link)));
         while self.links.len() > self.cap {
@@ -125,7 +125,8 @@ impl Window {
         }
     }
 
-    /// Adds a block at the bottom if it is the parent of the lowest block and there is room. Returns whether it did.
+    /// Adds `link` at the bottom if it is the parent of the lowest block and the window has room. Returns whether it
+    /// was added.
     pub(super) fn push_below(&mut self, link: Link) -> bool {
         let fits = self.links.len() < self.cap
             && self.bottom().is_some_and(|bottom| bottom.parent == link.hash && link.number < bottom.number);

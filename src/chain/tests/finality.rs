@@ -54,7 +54,7 @@ fn another_hash_at_a_finalized_number_raises_the_alarm() {
     let other: [fn(&mut Told) -> Finalized; 4] = [
         |told| told.finalized(block(97, 'b')),
         |told| told.confirm_final(block(97, 'b')),
-        // Lower blocks of the window became final with it.
+        // Block 96, which is in the window, became final together with 97.
         |told| told.finalized(block(96, 'b')),
         |told| told.confirm_final(block(96, 'b')),
     ];
@@ -67,7 +67,7 @@ fn another_hash_at_a_finalized_number_raises_the_alarm() {
         assert_eq!(told.tracker.sizes(), (0, 0));
         assert_eq!((told.tracker.finalized(), told.tracker.head()), (None, None));
         assert_eq!(told.at(97), Lookup::Unknown);
-        // An answer requested before the alarm does not restore it.
+        // A head requested before the alarm does not restore the forgotten chain.
         assert_eq!(told.late_head(block(101, 'a'), &[], under_way), HeadChange::Outdated);
         assert_eq!(told.head(block(101, 'b')), HeadChange::First);
     }
@@ -108,7 +108,7 @@ fn nothing_is_final_after_a_wrong_chain_until_asked_again() {
         assert_eq!(told.at(number), Lookup::Unknown, "{number}");
     }
     let _ = told.late_number(block(52, 'b'), under_way);
-    assert_eq!(told.at(52), Lookup::Unknown, "an answer to an earlier call does not count");
+    assert_eq!(told.at(52), Lookup::Unknown, "the request was sent before `forget`");
     told.wait(SECOND);
     told.head(block(103, 'a'));
     let now = told.now();
@@ -178,7 +178,7 @@ fn one_answer_about_a_long_final_number_is_final() {
     let early = told.now();
     told.wait(SECOND);
     told.late_number(block(90, 'b'), early).unwrap();
-    assert_ne!(told.at(90), Lookup::Final(hash(90, 'b')), "sent too early");
+    assert_ne!(told.at(90), Lookup::Final(hash(90, 'b')), "sent before the number was final for 20 s");
     told.number(block(92, 'a')).unwrap();
     assert_eq!(told.at(92), Lookup::Final(hash(92, 'a')));
 }
@@ -204,7 +204,7 @@ fn a_linked_answer_is_final_through_cached_blocks() {
     }
     assert_eq!(told.at(84), Lookup::Unknown);
     assert_eq!(told.tracker.take_entered().len(), 10);
-    // The same for a block fetched by hash.
+    // A block fetched by hash becomes final in the same way.
     told.tracker.observe_block(block(84, 'a'), &|_| None);
     assert_eq!(told.at(84), Lookup::Final(hash(84, 'a')));
 }
@@ -230,7 +230,7 @@ fn unlinked_neighbours_are_dropped() {
     told.number(block(50, 'b')).unwrap();
     told.number(block(51, 'a')).unwrap();
     assert_eq!(told.tracker.take_dropped(), [(BlockNumber(50), hash(50, 'b'))]);
-    // A tier may still have the dropped block.
+    // A tier may still have the dropped block, but the tracker refuses it.
     let sent = told.now();
     assert_eq!(told.tracker.restore_number(block(50, 'b'), sent), Err(Contrary::Final));
     assert_eq!(told.at(50), Lookup::Unknown);
@@ -281,7 +281,7 @@ fn a_head_must_show_the_finalized_block_unless_it_links_to_it() {
         (block(99, 'b'), vec![], finalized),
         (block(5, 'b'), vec![], finalized),
         (block(300, 'a'), vec![], finalized),
-        // Lag, also below the window.
+        // A lower head in the window is a lag, even below the finalized block.
         (block(92, 'a'), vec![], None),
     ] {
         let now = told.now();
@@ -300,7 +300,7 @@ fn refused_higher_head_makes_nothing_canonical() {
     between.push(fork(97, 'b', 'a'));
     assert_eq!(told.head_over(block(105, 'b'), &between), HeadChange::Lag);
     let _ = told.number(block(103, 'b'));
-    assert_eq!(told.at(103), Lookup::Unknown, "it is above `latest`");
+    assert_eq!(told.at(103), Lookup::Unknown, "the number is above `latest`");
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn a_final_head_below_the_window_is_lag() {
     assert_eq!(told.at(97), Lookup::Final(hash(97, 'a')));
     assert_eq!(told.head(block(97, 'a')), HeadChange::Lag);
     assert_eq!(told.numbers(), [98, 99, 100]);
-    assert_eq!(told.at(99), Lookup::Unknown, "above the shown head, final or not");
+    assert_eq!(told.at(99), Lookup::Unknown, "99 is final, but above the head shown last");
 }
 
 #[test]
@@ -359,7 +359,7 @@ fn nothing_is_known_while_the_finalized_block_is_denied() {
         assert_eq!(told.at(number), Lookup::Unknown, "{number}");
     }
     told.number(block(50, 'b')).unwrap();
-    assert!(told.tracker.take_entered().is_empty(), "tiers write nothing");
+    assert!(told.tracker.take_entered().is_empty(), "no block became final");
     let now = told.now();
     assert!(!told.tracker.may_refresh(now));
     told.wait(SECOND);
@@ -382,10 +382,10 @@ fn three_denials_over_15_s_by_a_high_head_are_an_alarm() {
     };
     assert_eq!(deny(&mut told, 97, 0), Denied::Suspended);
     assert_eq!(deny(&mut told, 97, 20), Denied::Suspended, "only two denials");
-    assert_eq!(deny(&mut told, 96, 1), Denied::Suspended, "a lower head is another matter");
+    assert_eq!(deny(&mut told, 96, 1), Denied::Suspended, "a head below 97 restarts the count");
     assert_eq!(deny(&mut told, 97, 1), Denied::Suspended);
     assert_eq!(deny(&mut told, 99, 7), Denied::Suspended);
-    assert_eq!(deny(&mut told, 99, 7), Denied::Suspended, "not long enough");
+    assert_eq!(deny(&mut told, 99, 7), Denied::Suspended, "only 14 s since the first denial");
     assert_eq!(deny(&mut told, 99, 1), Denied::Alarm);
     assert_eq!((told.tracker.finalized(), told.tracker.head()), (None, None));
     assert!(!told.tracker.is_suspended());

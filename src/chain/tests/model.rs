@@ -21,7 +21,7 @@ pub(super) struct Model {
     /// The head of the network; the node may lag behind it.
     tip: Id,
     lagging: bool,
-    /// From oldest to newest.
+    /// All canonical chains that the node has had, oldest first.
     views: Vec<View>,
     /// The newest block that is truly final. Every chain that the node ever shows agrees with it.
     finalized: Id,
@@ -83,7 +83,7 @@ impl Model {
         self.now.time += Duration::from_millis(milliseconds);
     }
 
-    /// Returns a stamp after all others.
+    /// Returns a stamp that is later than all others.
     pub(super) fn moment(&mut self) -> Stamp {
         self.now.order += 1;
         self.now
@@ -122,7 +122,7 @@ impl Model {
         self.ancestor(id, self.number(from)) == Some(from)
     }
 
-    /// Returns the ancestor this many blocks before `id`, or the genesis.
+    /// Returns the ancestor `blocks` generations before `id`, or the genesis.
     fn back(&self, id: Id, blocks: usize) -> Id {
         (0..blocks).fold(id, |id, _| self.parent(id))
     }
@@ -246,7 +246,7 @@ impl Model {
         self.back(self.head(), 2)
     }
 
-    /// Returns the node's finalized block: for a node that lags below the true one, its head.
+    /// Returns the node's finalized block. If the node lags below the true finalized block, that is the node's head.
     pub(super) fn finalized(&self) -> Id {
         if self.descends(self.head(), self.finalized) { self.finalized } else { self.head() }
     }
@@ -280,7 +280,7 @@ impl Model {
         self.views.iter().zip(ends).any(|(view, end)| counts(end) && view.at(number) == Some(id))
     }
 
-    /// Returns whether `id` was canonical before the last time that `other`, at the same number, was.
+    /// Returns whether `id` was canonical before the last time that `other`, which has the same number, was canonical.
     pub(super) fn stood_before(&self, id: Id, other: Id) -> bool {
         let number = self.number(id);
         let last = self.views.iter().rposition(|view| view.at(number) == Some(other));

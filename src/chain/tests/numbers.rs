@@ -75,7 +75,7 @@ fn orphan_changes_nothing() {
 fn block_other_than_the_tracked_one_is_contrary() {
     let mut told = Told::shown(ethereum(), 99..=100);
     assert_eq!(told.number(block(99, 'b')), Err(Contrary::Tracked));
-    // The hash of the lowest block's parent is known before that block is seen.
+    // The lowest block names the hash of its parent, so another block at 98 is contrary, too.
     assert_eq!(told.number(block(98, 'b')), Err(Contrary::Tracked));
     assert_eq!(told.at(98), Lookup::Unknown);
     assert_eq!(told.number(block(97, 'b')), Ok(()));

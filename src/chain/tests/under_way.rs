@@ -15,7 +15,7 @@ fn a_refresh_that_was_sent_before_the_newest_one_is_outdated() {
 fn refresh_in_flight_during_a_reorg_is_outdated() {
     let mut told = Told::shown(ethereum(), 99..=100);
     let (sent, under_way) = (told.now(), told.now());
-    // The node answered the later request first, and switched to the other branch in between.
+    // The node answered the later request first, then switched to branch `b`, and then answered the earlier request.
     assert_eq!(told.late_head(fork(100, 'b', 'a'), &[], sent), HeadChange::Reorg(1));
     assert_eq!(told.late_head(block(100, 'a'), &[], under_way), HeadChange::Outdated);
     assert_eq!(told.at(100), tracked(fork(100, 'b', 'a')));
@@ -106,7 +106,7 @@ fn number_that_left_the_window_in_flight_is_refused() {
     told.head(block(101, 'a'));
     told.head(block(102, 'a'));
     assert_eq!(told.numbers(), [99, 100, 101, 102]);
-    // The window contained 97 when this was sent, and no longer shows whether the answer contradicts it.
+    // The window contained 97 when the request was sent. Now it does not, so the tracker cannot check the answer.
     assert_eq!(told.late_number(block(97, 'b'), under_way), Err(Contrary::Tracked));
     assert_eq!(told.late_number(block(96, 'b'), under_way), Ok(()));
     assert_eq!(told.number(block(97, 'a')), Ok(()));

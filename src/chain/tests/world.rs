@@ -11,7 +11,7 @@ use crate::{
     eth::TxHash,
 };
 
-/// One event.
+/// One event of a random program.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Wait(u64),
@@ -25,9 +25,9 @@ pub(super) enum Step {
     Rollback(usize),
     /// Makes any block that ever existed the tip.
     Turn(usize),
-    /// The node shows the head of this many changes ago …
+    /// The node shows the head of this many changes ago, until it catches up.
     Lag(usize),
-    /// … or is this many blocks behind, until it catches up.
+    /// The node shows a head this many blocks behind the tip, until it catches up.
     LagBehind(usize),
     CatchUp,
     Finalize(usize),
@@ -42,19 +42,19 @@ pub(super) enum Step {
     /// Fetches any block by its hash.
     Fetched(usize),
     Write,
-    /// A client's call arrives, and is looked up after each of the following steps.
+    /// A client's call arrives. After each of the following steps, the test checks the lookups for this call.
     Arrive,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Question {
-    /// A refresh. The answers to every `lost`th number of its gap get lost. If `balanced`, a replica that does not lag
-    /// answers the gap.
+    /// A refresh of the head. If `lost` is set, numbers in the gap that are multiples of it get no answer. If
+    /// `balanced`, a replica that does not lag answers the requests for the gap.
     Head {
         lost: Option<usize>,
         balanced: bool,
     },
-    /// A number this far from the head, up or down; `whole` if the answer is a block, not a single transaction.
+    /// The block at this offset from the head. If `whole`, the answer is a block, otherwise a single transaction.
     Number {
         offset: i64,
         whole: bool,
@@ -72,7 +72,7 @@ pub(super) enum Question {
 struct Flight {
     question: Question,
     sent: Stamp,
-    /// Lowest number in the window at any time since it was sent.
+    /// Lowest number in the window at any time since the request was sent.
     lowest: Option<u64>,
     stage: Stage,
 }
@@ -117,7 +117,7 @@ pub(super) struct World {
     shown: Option<Shown>,
     /// When the node gave the answer that made the tracker leave a branch, or when the last write happened.
     turned: Option<Stamp>,
-    /// Answers to requests sent before this do not count.
+    /// The tracker must ignore answers to requests sent before this stamp.
     barrier: Option<Stamp>,
     written: Option<Stamp>,
     /// The window after the last step, in ascending order.
@@ -268,7 +268,7 @@ impl World {
             (Stage::Answered { answer, .. }, question) => {
                 return self.take(question, answer, sent, lowest).map(|()| None);
             }
-            (Stage::GapSent { .. }, _) => unreachable!("only heads have gaps"),
+            (Stage::GapSent { .. }, _) => unreachable!("only requests for the head have gaps"),
         };
         Ok(Some(Flight { question, sent, lowest, stage }))
     }
@@ -315,7 +315,7 @@ impl World {
                         prop_assert_eq!(Some((number, hash)), link.map(|link| (link.number, link.hash)));
                     }
                     Finalized::Unchanged => {
-                        // `null`, not higher than before, or above the head.
+                        // The answer is `null`, its block is not higher than before, or its block is above the head.
                         let head = self.window.last().map(|top| self.model.number(*top));
                         let counts = |link: &Link| {
                             self.rules.finality

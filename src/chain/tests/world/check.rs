@@ -81,7 +81,7 @@ impl World {
             }
             Lookup::Tracked { hash, fresh } => {
                 let id = id(hash)?;
-                prop_assert!(lower.is_none_or(|lower| number <= lower), "{number} during a lag");
+                prop_assert!(lower.is_none_or(|lower| number <= lower), "{number} is above the lagging head");
                 let shown = self.shown.unwrap();
                 prop_assert_eq!(fresh, serves(shown.sent) && since(shown.sent, self.written));
                 if self.window.contains(&id) {
@@ -110,7 +110,7 @@ impl World {
             }
             Lookup::Above { fresh } => {
                 let shown = self.shown.unwrap();
-                prop_assert!(lower.is_none(), "{number} during a lag");
+                prop_assert!(lower.is_none(), "{number} must be unknown during a lag");
                 prop_assert_eq!(fresh, serves(shown.sent) && since(shown.sent, self.written));
                 prop_assert!(model.number(model.head_at(shown.said)) < number, "{number} had a block");
             }
