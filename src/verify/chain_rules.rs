@@ -1,5 +1,5 @@
-//! Checks that the content of the current chain must pass. A chain that does not follow Ethereum's rules must pass
-//! fewer.
+//! Decides which checks the content of the current chain must pass. Content of a chain that does not follow Ethereum's
+//! rules must pass fewer checks.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -17,7 +17,7 @@ pub(super) struct ChainRules {
     level: Demand,
     ethereum_chains: Vec<u64>,
     chain: Mutex<Chain>,
-    /// Whether content is unprovable, by [`Kind`]: a summary of `chain` that is readable without its lock.
+    /// Whether content is unprovable, indexed by [`Kind`]. This summary of `chain` can be read without its lock.
     lacking: [AtomicBool; 3],
 }
 
@@ -26,7 +26,7 @@ pub(super) struct ChainRules {
 struct Chain {
     id: Option<u64>,
     anchor: Option<Anchor>,
-    /// By [`Kind`].
+    /// Whether content can be proved, indexed by [`Kind`].
     parts: [Provability; 3],
 }
 
@@ -41,7 +41,7 @@ pub struct InForce {
     pub blocks: Demand,
     /// Demand on receipts.
     pub receipts: Demand,
-    /// Reason, for the status.
+    /// The reason, shown in the status.
     pub why: &'static str,
 }
 
@@ -54,7 +54,8 @@ pub struct Anchor {
     pub genesis: Option<BlockHash>,
 }
 
-/// A kind of content. Each kind may be provable or not on a chain; its proofs need those of the kinds before it.
+/// A kind of content. Each kind may be provable or unprovable on a chain. The proof of a kind needs the proofs of the
+/// kinds before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Block headers.
@@ -80,8 +81,8 @@ impl ChainRules {
         }
     }
 
-    /// Sets the chain that answers belong to from now on. It has no anchor if it can restart at any time, or continues
-    /// another chain's history.
+    /// Sets the chain that answers belong to from now on. `anchor` is `None` for a chain that can restart at any time
+    /// or that continues another chain's history.
     pub(super) fn follow(&self, chain_id: u64, anchor: Option<Anchor>) {
         let mut chain = self.chain.lock();
         chain.anchor = anchor;
@@ -95,7 +96,8 @@ impl ChainRules {
         }
     }
 
-    /// Returns the demand on content of this kind: the configured one or, if the kind is unprovable, structural checks.
+    /// Returns the demand on content of this kind: the configured demand or, if the kind is unprovable, structural
+    /// checks.
     pub(super) fn demands(&self, kind: Kind) -> Demand {
         if self.lacking[kind as usize].load(Relaxed) { Demand::Structural } else { self.level }
     }
@@ -135,8 +137,8 @@ impl ChainRules {
         InForce { configured, headers, blocks, receipts, why }
     }
 
-    /// Checks that block 0 is the known genesis. A proof alone cannot tell: a block of another chain proves itself,
-    /// too.
+    /// Checks that block 0 is the known genesis. A proof cannot show that, because a block of another chain passes its
+    /// proof, too.
     pub(super) fn recognise(&self, header: &Header) -> Result<(), Failure> {
         match self.chain.lock().anchor.and_then(|anchor| anchor.genesis) {
             Some(genesis) if header.number == BlockNumber(0) => structural::hash(genesis, header.hash),
@@ -147,8 +149,8 @@ impl ChainRules {
     /// Checks that a block that lists transactions does not have the root of an empty list.
     ///
     /// # Errors
-    /// Only on chains listed as Ethereum's. Other chains list transactions that are in no root, such as Polygon's state
-    /// syncs.
+    /// If the check fails on a chain listed as Ethereum's. Other chains list transactions that no root covers, such as
+    /// Polygon's state syncs.
     pub(super) fn check_list(&self, header: &Header, is_empty: bool) -> Result<(), Failure> {
         let is_in_no_root = header.transactions_root == EMPTY_ROOT_HASH && !is_empty;
         if is_in_no_root && self.provability(Kind::Transactions).is_known() {
@@ -157,17 +159,17 @@ impl ChainRules {
         Ok(())
     }
 
-    /// Returns the chain id that transactions must name, if it is certain.
+    /// Returns the chain id that transactions must name, if the chain has an anchor.
     pub(super) fn anchored_chain(&self) -> Option<u64> {
         self.chain.lock().anchor.map(|anchor| anchor.chain_id)
     }
 
-    /// Returns whether content of this kind must be proved, and can be.
+    /// Returns whether content of this kind must be proved and may be provable.
     pub(super) fn proves(&self, kind: Kind) -> bool {
         self.demands(kind) != Demand::Structural
     }
 
-    /// Returns whether content of this kind is known to be provable.
+    /// Returns how much is known about whether content of this kind can be proved.
     pub(super) fn provability(&self, kind: Kind) -> Provability {
         self.chain.lock().parts[kind as usize].clone()
     }
@@ -180,7 +182,8 @@ impl ChainRules {
         if !chain.parts[kind as usize].vote(at, failure.is_none()) {
             return;
         }
-        // Only a proved header proves transactions, and only a proved block proves its receipts.
+        // The later kinds are unprovable, too: a proof of transactions needs a proved header, and a proof of receipts
+        // needs a proved block.
         for lacking in &self.lacking[kind as usize..] {
             lacking.store(true, Relaxed);
         }
@@ -199,7 +202,7 @@ impl ChainRules {
 // === impl Kind ===
 
 impl Kind {
-    /// All kinds, each before those that depend on it.
+    /// All kinds, each before the kinds whose proofs depend on it.
     pub const ALL: [Self; 3] = [Self::Header, Self::Transactions, Self::Receipts];
 
     /// Returns the kind of content that answers a query for this part.
@@ -231,7 +234,7 @@ mod tests {
         rules
     }
 
-    /// Votes for the parts of one block, up to the first that fails.
+    /// Votes for the parts of one block, up to the first part that fails.
     fn vote(rules: &ChainRules, at: u64, fails: Option<Kind>) {
         for kind in Kind::ALL {
             let failure = (fails == Some(kind)).then_some(Failure::Unfounded);
@@ -278,7 +281,7 @@ mod tests {
                 vote(&rules, at, fails.map(|kind| Kind::ALL[kind]));
                 for kind in &Kind::ALL[..=part] {
                     prop_assert!(rules.proves(*kind));
-                    prop_assert!(!rules.provability(*kind).is_known(), "the chain may deviate later without a lie");
+                    prop_assert!(!rules.provability(*kind).is_known(), "a later mismatch need not be a wrong answer");
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The check that travels with a call to an upstream.
+//! The check that is passed along with a call to an upstream.
 
 use std::{fmt, pin::pin, sync::Arc, time::SystemTime};
 
@@ -12,8 +12,8 @@ use crate::{
     timeout::timeout,
 };
 
-/// Verifies the answer to one call. It travels with the call, so that the code that chooses upstreams can ask another
-/// one if the answer is wrong. It stores the verdict for the caller, so that no answer is verified twice.
+/// Verifies the answer to one call. It is passed along with the call, so that the code that chooses endpoints can ask
+/// another endpoint if the answer is wrong. It stores the verdict for the caller, so that no answer is verified twice.
 #[derive(Clone)]
 pub struct Check(Arc<Inner>);
 
@@ -21,7 +21,8 @@ struct Inner {
     verifier: Verifier,
     query: Query,
     known: Arc<dyn Known>,
-    /// `ProofWait` of the work that needs the answer. Calls of several pieces of work may share a batch.
+    /// [`ProofWait`] of the task that needs the answer. Each check has its own, because calls of several tasks may
+    /// share an upstream batch.
     wait: ProofWait,
     verdict: Mutex<Option<Verdict>>,
 }
@@ -36,8 +37,8 @@ impl Check {
     }
 
     /// Verifies an answer of this endpoint, and returns the verdict; `None` for an error or `null`, which has no
-    /// content to verify. The verdict takes effect when the caller [settles](Self::settle) it, because another endpoint
-    /// may be asked at the same time.
+    /// content to verify. The verdict is stored only when the caller [settles](Self::settle) it, because several
+    /// endpoints may be asked at the same time.
     ///
     /// # Errors
     /// If the answer is wrong.
@@ -48,13 +49,13 @@ impl Check {
             Answer::Result(_) | Answer::Error(_) => return Ok(None),
         };
         let checking = wait.watch(verifier.check(*query, result.clone(), known.clone()));
-        // An answer that the client gets in any case has a limit on its wait.
+        // The wait is limited if the client gets the answer whether or not it passes.
         let found = match verifier.config().on_mismatch {
             OnMismatch::Reject => checking.await,
             OnMismatch::Pass => {
                 let mut checking = pin!(timeout(verifier.config().patience, checking));
                 let checked = checking.as_mut().await;
-                // Read before the check is dropped, because dropping it leaves the queue.
+                // `is_waiting` is read before `checking` is dropped, because dropping it leaves the queue.
                 let overdue = || if wait.is_waiting() { Overdue::QueueWait } else { Overdue::Slow };
                 checked.unwrap_or_else(|_| Verdict::Overdue(overdue()))
             }
@@ -87,7 +88,7 @@ impl Check {
             }
             Verdict::Wrong(failure) => {
                 verifier.metrics().failed(failure);
-                // The one line that an operator needs: the query, the answer's block and the failure.
+                // This one log line gives an operator the query, the answer's block and the failure.
                 let block = named(result);
                 if verifier.is_news(failure.as_str()) {
                     warn!(endpoint = %upstream, asked = %query, block, reason = failure.as_str(), %failure, "upstream returned invalid data; not caching it");
@@ -107,18 +108,18 @@ impl Check {
         }))
     }
 
-    /// Stores the verdict on the accepted answer, which may be one of several attempts.
+    /// Stores the verdict on the answer that the caller accepted, of possibly several answers.
     pub fn settle(&self, found: Option<Verdict>) {
         *self.0.verdict.lock() = found;
     }
 
-    /// Takes the verdict on the accepted answer; `None` if there was nothing to verify.
+    /// Takes the stored verdict; `None` if the accepted answer had no content to verify.
     pub fn verdict(&self) -> Option<Verdict> {
         self.0.verdict.lock().take()
     }
 }
 
-/// Returns the block that an answer claims to be or to belong to. Unverified: for log lines only.
+/// Returns the block that an answer claims to be or to belong to. The claim is unverified, so use it in log lines only.
 fn named(result: &[u8]) -> Option<String> {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -129,14 +130,14 @@ fn named(result: &[u8]) -> Option<String> {
         block_hash: Option<String>,
     }
     let Named { number, block_number, hash, block_hash } = serde_json::from_slice(result).ok()?;
-    // Transactions and blocks both have a `hash`; the other members tell them apart.
+    // Blocks and transactions both have a `hash`, but only a block has a `number`.
     let (number, hash) = match (number, block_number) {
         (Some(number), None) => (number, hash?),
         (_, Some(number)) => (number, block_hash?),
         (None, None) => return None,
     };
     let number = u64::from_str_radix(number.strip_prefix("0x")?, 16).ok()?;
-    // Parsed and formatted again: raw text from a node must not reach the log.
+    // The hash is parsed and formatted again, because raw text from a node must not reach the log.
     let hash: BlockHash = hash.parse().ok()?;
     Some(format!("{number} {hash}"))
 }

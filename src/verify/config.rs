@@ -12,8 +12,8 @@ pub struct Config {
     pub level: Demand,
     /// Treatment of an invalid answer when no other endpoint can be asked.
     pub on_mismatch: OnMismatch,
-    /// Longest wait for the checks of an answer that the client gets in any case. Not a configuration key: only tests
-    /// change it.
+    /// Longest wait for the checks of an answer that the client gets whether or not the checks pass. This is not a
+    /// configuration key: only tests change it.
     #[serde(skip)]
     pub patience: Duration,
     /// Ids of chains that follow Ethereum's rules, in addition to the built-in ones.
@@ -24,9 +24,9 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Demand {
-    /// All proofs that are possible with the fetched data; nothing extra is fetched for a proof.
+    /// All proofs that are possible with the fetched data. Holdfast fetches no extra data for a proof.
     Auto,
-    /// Proof of everything. Content that cannot be proved alone is fetched together with the data that proves it.
+    /// Proof of everything. Holdfast fetches content that cannot be proved alone together with the data that proves it.
     Full,
     /// Structural checks only: the answer has the right shape, and its parts agree.
     Structural,
@@ -36,9 +36,9 @@ pub enum Demand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnMismatch {
-    /// The client gets the answer, and it is not cached.
+    /// The client gets the answer, but Holdfast does not cache it.
     Pass,
-    /// The client gets an error instead.
+    /// The client gets an error instead of the answer.
     Reject,
 }
 
@@ -59,7 +59,7 @@ impl Demand {
     /// All demands.
     pub const ALL: [Self; 3] = [Self::Auto, Self::Full, Self::Structural];
 
-    /// Returns its name in the configuration and the status.
+    /// Returns the demand's name in the configuration and the status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",

@@ -47,7 +47,7 @@ impl Content {
         }
     }
 
-    /// Returns its block; `None` for a pending transaction.
+    /// Returns the block that the content belongs to; `None` for a pending transaction.
     pub fn home(&self) -> Option<Home> {
         match self {
             Self::Block(block) => Some(block.header().home()),
@@ -66,27 +66,27 @@ impl Content {
         }
     }
 
-    /// Returns whether it is a transaction or a receipt that was fetched without its block.
+    /// Returns whether the content is a transaction or a receipt that was fetched without its block.
     pub fn is_single(&self) -> bool {
         matches!(self, Self::Transaction(_) | Self::Receipt(_))
     }
 
-    /// Returns the level of verification that it reached.
+    /// Returns the level of verification that the content reached.
     pub fn level(&self) -> Level {
         each!(self, content => content.level())
     }
 
-    /// Returns the endpoint or tier that it came from.
+    /// Returns the endpoint or tier that the content came from.
     pub fn origin(&self) -> Option<&Origin> {
         each!(self, content => content.origin())
     }
 
-    /// Returns its memory use in bytes.
+    /// Returns the content's memory use in bytes.
     pub fn weight(&self) -> usize {
         each!(self, content => content.weight())
     }
 
-    /// Sets the origin, unless the content has one.
+    /// Sets the origin, unless the content already has an origin.
     pub(super) fn said_by(mut self, origin: &Origin) -> Self {
         if self.origin().is_none() {
             each!(&mut self, content => Arc::make_mut(content).said_by(origin));

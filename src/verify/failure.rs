@@ -24,7 +24,7 @@ pub enum Failure {
         /// Actual value.
         got: String,
     },
-    /// The list of transactions is empty and its root is not that of an empty list, or the other way round.
+    /// The list of transactions is empty although its root is not that of an empty list, or the other way round.
     #[error("the list of transactions is {0}, which contradicts transactionsRoot")]
     Emptied(&'static str),
     /// The number of receipts differs from the number of transactions.
@@ -35,10 +35,10 @@ pub enum Failure {
         /// Actual number.
         got: usize,
     },
-    /// The list of receipts is empty, and without the block it is unknown whether that is right.
+    /// The list of receipts is empty, and the block that could show whether that is right is unknown.
     #[error("the list of receipts is empty and its block is unknown")]
     Unfounded,
-    /// A required member is absent or `null`. The rest may be right.
+    /// A required member is absent or `null`. The rest of the answer may be right.
     #[error("{}{field} is missing or null; the answer cannot be proved without it", Within(*.part))]
     Missing {
         /// Part of the answer that contains the member.
@@ -46,7 +46,7 @@ pub enum Failure {
         /// Name of the member.
         field: &'static str,
     },
-    /// The answer contains something that this version does not know and so cannot hash. It may be right.
+    /// The answer contains something that this version does not know and so cannot hash. The answer may be right.
     #[error("{}{what} is unknown to this version, so the hash cannot be checked", Within(*.part))]
     Unprovable {
         /// Part of the answer that contains the member.
@@ -71,7 +71,7 @@ pub enum Reason {
     Chain,
     /// Signer of a transaction.
     Signer,
-    /// A member that follows from others.
+    /// A member that follows from other members.
     Derived,
     /// Root of the transactions.
     TransactionsRoot,
@@ -86,17 +86,17 @@ pub enum Reason {
 /// A part of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// One of its transactions.
+    /// The transaction at this index.
     Transaction(usize),
-    /// One of its withdrawals.
+    /// The withdrawal at this index.
     Withdrawal(usize),
-    /// One of its receipts.
+    /// The receipt at this index.
     Receipt(usize),
-    /// One of a receipt's logs.
+    /// A log: the index of its receipt, and its index in that receipt.
     Log(usize, usize),
 }
 
-/// Formats a part as the prefix of a member's path.
+/// Formats a part as the prefix of a member's path, such as `receipts[3].logs[0].`.
 struct Within(Option<Part>);
 
 // === impl Failure ===
@@ -130,7 +130,7 @@ impl Failure {
         "bloom",
     ];
 
-    /// Returns its name in logs and metrics.
+    /// Returns the failure's name in logs and metrics.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Shape(_) => "shape",
@@ -142,7 +142,7 @@ impl Failure {
         }
     }
 
-    /// Returns whether the failure leaves open if the answer is right: something is missing or unknown.
+    /// Returns whether the answer may still be right, because something in it is missing or unknown.
     pub fn is_unprovable(&self) -> bool {
         matches!(self, Self::Missing { .. } | Self::Unprovable { .. } | Self::Unfounded)
     }
@@ -157,7 +157,7 @@ impl From<ShapeError> for Failure {
 // === impl Reason ===
 
 impl Reason {
-    /// Returns its name in logs and metrics.
+    /// Returns the reason's name in logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Names => "names",

@@ -25,7 +25,7 @@ struct Inner {
     seconds: Histogram,
 }
 
-/// Guard of a check that waits for a proof thread. Dropping it ends the wait.
+/// Counts a check as waiting for a proof thread until this guard is dropped.
 pub(super) struct Waits(Gauge);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -71,7 +71,8 @@ impl Metrics {
             inner.waiting.clone(),
         );
         registry.register("check_seconds", "Time to check an answer, in seconds", inner.seconds.clone());
-        // Created at start: a counter that appears with its first mismatch hides that mismatch from `increase()`.
+        // All counters are created at start, because `increase()` in Prometheus ignores the first value of a counter
+        // that appears with its first mismatch.
         for reason in Failure::REASONS {
             drop(inner.mismatches.get_or_create(&ReasonLabels { reason }));
         }

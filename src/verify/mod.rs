@@ -1,7 +1,7 @@
 //! Verifies upstream answers before they enter the cache.
 //!
 //! Only this module can create a [`Verified`] value, and the cache accepts nothing else. Verification copies the bytes
-//! once: a slice of a response would keep the whole response buffer alive.
+//! once, because a slice of a response would keep the whole response buffer alive.
 //!
 //! There are two kinds of checks. Structural checks test whether an answer has the expected shape and whether its parts
 //! agree. The proofs of [`prove`] recompute Ethereum's hashes.
@@ -16,26 +16,27 @@
 //! | `eth_getTransactionReceipt` | all receipts of a full block | the same; a single receipt cannot be proved |
 //! | a block with transaction hashes, fetched as such | itself | the hash of its header; its list of hashes is unverified unless it is empty |
 //!
-//! So for a block by hash: the requested hash → the header → the roots → the content. For a block by number, the
-//! tracker decides which hash is canonical.
+//! So the proof of a block by hash is a chain: the requested hash covers the header, the header contains the roots, and
+//! the roots cover the content. For a block by number, the tracker decides which hash is canonical.
 //!
-//! Members that follow from the content are recomputed: the signer (`from`), `v` against `yParity`, the `gasPrice` of a
-//! transaction in a block, `blockTimestamp`; and for receipts `gasUsed`, `effectiveGasPrice`, `from`, `to`,
+//! The verifier also recomputes the members that follow from the content: the signer (`from`), `v` against `yParity`,
+//! the `gasPrice` of a transaction in a block, `blockTimestamp`; and for receipts `gasUsed`, `effectiveGasPrice`,
+//! `from`, `to`,
 //! `contractAddress`, `type`, `logIndex`, `removed`, the place of each log, `blobGasUsed` and `blobGasPrice`.
 //!
 //! # Not proved
 //! - `totalDifficulty`, which is not in the header, and `size`, which depends on data that is not in the answer.
-//! - The hashes in `uncles`, and whether there are one or two: `sha3Uncles` is the hash of headers that are not in the
-//!   answer. The list is empty exactly when it must be. Uncle counts are derived from empty lists only.
+//! - The hashes in `uncles`, and whether there are one or two, because `sha3Uncles` is the hash of headers that are not
+//!   in the answer. It is proved whether the list is empty. Uncle counts are derived from empty lists only.
 //! - For a pending transaction: that it is pending, and its future `gasPrice`.
 //! - Receipts of blocks before Byzantium that lack the state root after each transaction, which some nodes have pruned.
-//!   They are unprovable. So are anvil's blocks with blobs (it computes `transactionsRoot` over the sidecars) and its
-//!   genesis before Shanghai (it leaves out older members).
-//! - Answers in which a member that nodes provide is absent or `null`. They are unprovable. The code that reads each
-//!   member decides whether it may be absent.
+//!   Such receipts are unprovable. So are anvil's blocks with blobs (it computes `transactionsRoot` over the sidecars)
+//!   and its genesis before Shanghai (it leaves out older members).
+//! - Answers in which a member that nodes provide is absent or `null`. Such answers are unprovable. The code that reads
+//!   each member decides whether it may be absent.
 //! - Unknown members. Nodes add some, and Holdfast passes them on unchanged.
-//! - Whether the `contractAddress` of a creation that failed, or from before Byzantium, is present or `null`: nodes
-//!   differ. If it is present, it is right.
+//! - Whether the `contractAddress` of a creation that failed, or from before Byzantium, is present or `null`, because
+//!   nodes differ. If the address is present, it is proved.
 //! - Under Prague and later, which of the known sets of blob constants `blobGasPrice` follows.
 
 mod chain_rules;

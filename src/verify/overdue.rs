@@ -19,7 +19,7 @@ impl Overdue {
     /// All reasons.
     pub const ALL: [Self; 4] = [Self::QueueFull, Self::QueueWait, Self::Slow, Self::Panicked];
 
-    /// Returns its name in logs and metrics.
+    /// Returns the reason's name in logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::QueueFull => "queue_full",

@@ -1,7 +1,7 @@
 //! Lets a call find out whether it waits for a proof thread, directly or through other tasks.
 //!
 //! A call that reaches its deadline fails with a different error if the answer has arrived and only the proof is
-//! missing. The fetch that waits for the proof runs in its own task, so the call cannot see that by itself.
+//! missing. The fetch that waits for the proof runs in its own task, so the call cannot observe that wait directly.
 
 use std::sync::{
     Arc,
@@ -12,27 +12,28 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::{task::futures::TaskLocalFuture, task_local};
 
-/// Whether a piece of work waits for a proof thread. Clones share it.
+/// Records whether a piece of work, such as a call or a fetch, waits for a proof thread. Clones share the record.
 #[derive(Clone, Debug, Default)]
 pub struct ProofWait(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Number of this work's proofs that wait for a thread.
+    /// Number of proofs of this work that wait for a thread.
     own: AtomicUsize,
-    /// Work that this work waits for.
+    /// Other work that this work waits for.
     followed: Mutex<SmallVec<[ProofWait; 1]>>,
 }
 
 task_local! {
-    /// Task-local rather than an argument: a proof starts many calls away from the code that sets the deadline.
+    /// The record of the current task. It is not an argument, because many functions lie between the code that sets the
+    /// deadline and the code that starts a proof.
     static CURRENT: ProofWait;
 }
 
-/// Guard of a waiting proof. Dropping it ends the wait.
+/// Records a waiting proof until this guard is dropped.
 pub(super) struct Waiting(Option<ProofWait>);
 
-/// Guard of work that waits for other work. Dropping it ends the wait.
+/// Records that work waits for other work, until this guard is dropped.
 #[derive(Debug)]
 pub struct Following {
     follower: ProofWait,
@@ -42,19 +43,19 @@ pub struct Following {
 // === impl ProofWait ===
 
 impl ProofWait {
-    /// Returns the `ProofWait` that watches the current task.
+    /// Returns the `ProofWait` that [watches](Self::watch) the current task.
     pub fn current() -> Option<Self> {
         CURRENT.try_with(Self::clone).ok()
     }
 
-    /// Watches `work`: records the proofs that it waits for.
+    /// Watches `work`: records the proofs that `work` waits for.
     pub fn watch<F: Future>(&self, work: F) -> TaskLocalFuture<Self, F> {
         CURRENT.scope(self.clone(), work)
     }
 
     /// Returns whether the work, or other work that it waits for, waits for a proof thread.
     pub fn is_waiting(&self) -> bool {
-        // Cloned, so that no lock is held while another is taken.
+        // The list is cloned, so that no lock is held while the recursion takes another lock.
         let followed = || self.0.followed.lock().clone();
         self.0.own.load(Relaxed) > 0 || followed().iter().any(Self::is_waiting)
     }
@@ -69,7 +70,7 @@ impl ProofWait {
 // === impl Waiting ===
 
 impl Waiting {
-    /// Records that a proof of the current work waits.
+    /// Records that a proof of the current work waits, if the work is watched.
     pub(super) fn begin() -> Self {
         let current = ProofWait::current();
         if let Some(current) = &current {

@@ -2,22 +2,22 @@
 //!
 //! On a chain that is listed as Ethereum's, content whose hashes do not match is wrong, or newer than this program. Any
 //! other chain may have different rules, so its first blocks decide. The first content whose hashes match shows that
-//! the chain's content is provable. If the first few blocks fail, at different heights, only the structure is checked
-//! from then on. The decision is made once. A chain shown to be provable may still deviate later, so content on it
-//! whose hashes do not match is unprovable, never wrong.
+//! the chain's content is provable. If the first few blocks fail, at different heights, the verifier checks only the
+//! structure from then on. The decision is made once. A chain whose content was shown to be provable may still deviate
+//! from Ethereum's rules later, so its content is called unprovable, never wrong, if the hashes do not match.
 
 use crate::eth::BlockNumber;
 
 /// Chains that follow Ethereum's rules: Mainnet, Sepolia, Holesky, Hoodi.
 const ETHEREUM: [u64; 4] = [1, 11_155_111, 17_000, 560_048];
 
-/// After this many failed proofs at different heights, and no success, the chain counts as unprovable.
+/// Number of failed proofs, at different heights and without a success, after which a chain is considered unprovable.
 const ENOUGH: usize = 3;
 
 /// Knowledge of whether a chain follows Ethereum's rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Provability {
-    /// The chain follows Ethereum's rules: it is built in, or the operator listed it.
+    /// The chain follows Ethereum's rules, because it is in the built-in list or the operator listed it.
     Known,
     /// No proof has succeeded yet. Proofs failed at these heights.
     Undecided(Vec<BlockNumber>),
@@ -38,7 +38,7 @@ impl Provability {
         }
     }
 
-    /// Records whether a proof at this height succeeded. Returns whether this decided that the chain is unprovable.
+    /// Records whether a proof at this height succeeded. Returns whether this vote made the chain unprovable.
     pub(super) fn vote(&mut self, at: BlockNumber, proved: bool) -> bool {
         let Self::Undecided(heights) = self else { return false };
         if proved {

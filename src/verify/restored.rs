@@ -1,4 +1,5 @@
-//! Verifies entries loaded from a tier like an upstream's answers, but without a vote on whether the chain is provable.
+//! Verifies entries loaded from a cache tier like upstream answers, except that the results do not decide whether the
+//! chain is provable.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -17,7 +18,7 @@ use crate::eth::{At, Block, BlockHash, Receipts};
 pub enum Doubt {
     /// The entry is wrong.
     Wrong,
-    /// The entry cannot be proved now. That may change when more is known of the chain.
+    /// The entry cannot be proved now, but may be provable when the verifier knows more about the chain.
     Unsure,
 }
 
@@ -27,7 +28,7 @@ impl Verifier {
     /// Verifies the block that a tier stored under this hash.
     ///
     /// # Errors
-    /// If it is not that block, or that cannot be proved.
+    /// If the entry is not that block, or cannot be proved to be.
     pub async fn restore_block(
         &self,
         text: Bytes,
@@ -46,7 +47,7 @@ impl Verifier {
     /// Verifies the receipts that a tier stored for this block.
     ///
     /// # Errors
-    /// If they are not that block's receipts, or that cannot be proved.
+    /// If the entry does not contain that block's receipts, or cannot be proved to.
     pub async fn restore_receipts(
         &self,
         text: Bytes,
@@ -71,14 +72,14 @@ impl Verifier {
         size: usize,
         prove: impl FnOnce() -> Result<Proof<T>, Failure> + Send + 'static,
     ) -> Result<Proof<T>, Doubt> {
-        // Short under every policy: the upstream has the content, too.
+        // The wait is short even if unproved answers are rejected, because the upstream has the content, too.
         let proof = self.prove_apart(size, Patience::Short, prove).await;
-        // A wrong shape is wrong on any chain.
+        // An entry that fails a structural check is wrong on any chain.
         proof.map_err(|_| Doubt::Unsure)?.map_err(|_| Doubt::Wrong)
     }
 
-    /// Decides whether to load an entry. On chains without proofs it is accepted: tiers store only content that was
-    /// fetched when its block was final.
+    /// Decides whether to load an entry. On chains without proofs every entry is loaded, because tiers store only
+    /// content that was fetched when its block was final.
     fn judge_restored<T>(
         &self,
         Proof { mut content, failure }: Proof<T>,
@@ -87,7 +88,8 @@ impl Verifier {
         if let Some((kind, failure)) = failure
             && self.demands(kind) != Demand::Structural
         {
-            // The tier stored it as proved, if this chain's blocks are provable.
+            // If this chain's blocks are provable, the tier stored only proved entries, so a conclusive failure means
+            // that the entry is wrong.
             let decides = if kind == Kind::Header { Kind::Header } else { Kind::Transactions };
             let is_wrong = self.rules().is_sure(decides) && !failure.is_unprovable();
             return Err(if is_wrong { Doubt::Wrong } else { Doubt::Unsure });

@@ -1,4 +1,5 @@
-//! Structural checks, which every answer must pass: it has the right shape, and its parts agree.
+//! Structural checks, which every answer must pass: they test whether the answer has the right shape and its parts
+//! agree.
 
 use alloy_trie::EMPTY_ROOT_HASH;
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use crate::eth::{
 /// Checks a block with full transactions.
 ///
 /// # Errors
-/// If it is not the requested block, or its transactions name another block.
+/// If the answer is not the requested block, or its transactions name another block.
 pub fn block(result: &[u8], asked: At) -> Result<Verified<Block>, Failure> {
     let (block, places) = Block::read(Bytes::copy_from_slice(result))?;
     let header = *block.header();
@@ -24,14 +25,14 @@ pub fn block(result: &[u8], asked: At) -> Result<Verified<Block>, Failure> {
 /// Checks a block with transaction hashes.
 ///
 /// # Errors
-/// If it is not the requested block, or its list contradicts its header.
+/// If the answer is not the requested block, or its list contradicts its header.
 pub fn block_with_hashes(result: &[u8], asked: At) -> Result<Verified<BlockWithHashes>, Failure> {
     let block = BlockWithHashes::read(Bytes::copy_from_slice(result))?;
     check_header(block.header(), asked, block.is_empty())?;
     Ok(Verified::structurally(block))
 }
 
-/// Receipts with the place that each of them names.
+/// Receipts, and the place that each receipt names.
 pub(super) type Placed = (Receipts, Vec<(TxHash, Place)>);
 
 /// Reads receipts of any block.
@@ -39,11 +40,11 @@ pub(super) fn read_receipts(result: &[u8]) -> Result<Placed, Failure> {
     Ok(Receipts::read(Bytes::copy_from_slice(result))?)
 }
 
-/// Checks the receipts of a block, and compares them with the block itself if it is cached.
+/// Checks the receipts of a block, and compares them with the block itself if `held` contains it.
 ///
 /// # Errors
-/// If they are not that block's, or not all of them. An empty list passes only if the cached block is empty, too: nodes
-/// that lost receipts return empty lists.
+/// If the receipts belong to another block or some are missing. An empty list passes only if `held` is a block without
+/// transactions, because nodes that lost receipts return empty lists.
 pub fn receipts(
     result: &[u8],
     block: BlockHash,
@@ -57,7 +58,7 @@ pub fn receipts(
     own_receipts(receipts, &places, Home { block, number }, held)
 }
 
-/// Like [`receipts`], for receipts that have been read.
+/// Like [`receipts`], for receipts that have been read already.
 pub(super) fn own_receipts(
     receipts: Receipts,
     places: &[(TxHash, Place)],
@@ -76,7 +77,7 @@ pub(super) fn own_receipts(
     Ok(Verified::structurally(receipts.of_block(home)))
 }
 
-/// Checks the place that a single transaction or receipt names, if its block is cached.
+/// Compares the place that a single transaction or receipt names with its block, if `held` contains the block.
 pub(super) fn belongs(place: Place, hash: TxHash, held: Option<&Verified<Block>>) -> Result<(), Failure> {
     let Some(held) = held else { return Ok(()) };
     equal("blockNumber", &held.header().number, &place.number)?;
@@ -95,7 +96,7 @@ pub(super) fn belongs(place: Place, hash: TxHash, held: Option<&Verified<Block>>
 /// Checks a single transaction.
 ///
 /// # Errors
-/// If it is not the requested transaction.
+/// If the answer is not the requested transaction.
 pub fn single_transaction(result: &[u8], asked: TxHash) -> Result<Verified<SingleTransaction>, Failure> {
     let transaction = SingleTransaction::read(Bytes::copy_from_slice(result))?;
     equal("hash", &asked, &transaction.hash())?;
@@ -105,7 +106,7 @@ pub fn single_transaction(result: &[u8], asked: TxHash) -> Result<Verified<Singl
 /// Checks a single transaction that was requested by its place.
 ///
 /// # Errors
-/// If it names another place.
+/// If the transaction names another place, or none.
 pub fn single_transaction_at(
     result: &[u8],
     asked: At,
@@ -113,7 +114,7 @@ pub fn single_transaction_at(
 ) -> Result<Verified<SingleTransaction>, Failure> {
     let transaction = SingleTransaction::read(Bytes::copy_from_slice(result))?;
     let Some(place) = transaction.place() else {
-        // A transaction requested by its place has a place.
+        // A transaction that was requested by its place cannot be pending.
         return Err(Failure::field(Reason::Names, None, "blockHash", asked, "missing"));
     };
     equal("transactionIndex", &index.unwrap_or(place.index), &place.index)?;
@@ -131,7 +132,7 @@ pub fn single_transaction_at(
 /// Checks the hash of a block.
 ///
 /// # Errors
-/// If it is not the expected hash.
+/// If `got` is not the expected hash.
 pub(super) fn hash(expected: BlockHash, got: BlockHash) -> Result<(), Failure> {
     equal("hash", &expected, &got)
 }
@@ -139,7 +140,7 @@ pub(super) fn hash(expected: BlockHash, got: BlockHash) -> Result<(), Failure> {
 /// Checks the number of the block that the content belongs to.
 ///
 /// # Errors
-/// If it is not the requested number.
+/// If `got` is not the requested number.
 pub(super) fn number(asked: BlockNumber, got: BlockNumber) -> Result<(), Failure> {
     equal("blockNumber", &asked, &got)
 }
@@ -147,7 +148,7 @@ pub(super) fn number(asked: BlockNumber, got: BlockNumber) -> Result<(), Failure
 /// Checks a single receipt.
 ///
 /// # Errors
-/// If it is not the receipt of the requested transaction.
+/// If the answer is not the receipt of the requested transaction.
 pub fn single_receipt(result: &[u8], asked: TxHash) -> Result<Verified<SingleReceipt>, Failure> {
     let receipt = SingleReceipt::read(Bytes::copy_from_slice(result))?;
     equal("transactionHash", &asked, &receipt.hash())?;
@@ -160,8 +161,8 @@ fn check_header(header: &Header, asked: At, empty: bool) -> Result<(), Failure> 
         At::Number(number) => equal("number", &number, &header.number)?,
         At::Tag(_) | At::Tx(_) => {}
     }
-    // The only claim about the transactions that the header proves without hashing them. A chain without roots writes
-    // zeros.
+    // Without hashing the transactions, the header shows only whether the list is empty. A chain that computes no roots
+    // writes a zero root.
     let root = header.transactions_root;
     if empty && root != EMPTY_ROOT_HASH && !root.is_zero() {
         return Err(Failure::Emptied("empty"));
@@ -169,7 +170,7 @@ fn check_header(header: &Header, asked: At, empty: bool) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Checks that each part names its block and its position in the list.
+/// Checks that each transaction or receipt names this block and its own position in the list.
 fn check_places(places: &[(TxHash, Place)], Home { block, number }: Home) -> Result<(), Failure> {
     for (position, (_, place)) in places.iter().enumerate() {
         equal("blockHash", &block, &place.block)?;

@@ -1,8 +1,9 @@
 //! Runs proofs on dedicated threads behind a bounded queue.
 //!
 //! The proof of a block of 300 transactions takes about 20 ms of CPU time. A burst of cache misses could fill all cores
-//! with proofs and delay cache hits. So proofs leave one core free and run at a lower priority where the system
-//! supports that, and further proofs wait in a queue that is bounded in entries, bytes and time.
+//! with proofs and delay cache hits. So the proof threads leave one core free (if there are several), run at a lower
+//! priority where the system supports that, and further proofs wait in a queue that is bounded in entries, bytes and
+//! time.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -20,21 +21,21 @@ use tracing::error;
 use super::{metrics::Metrics, overdue::Overdue, proof_wait::Waiting};
 use crate::timeout::timeout;
 
-/// Longest wait in the queue for an answer that the client gets in any case.
+/// Longest wait in the queue for an answer that the client gets even without a proof.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// Number of bytes per permit of the queue.
 const UNIT: usize = 1 << 10;
 
-/// Niceness of proof threads. At 10 they get about a tenth of a core that other threads keep busy, and all of an idle
-/// one.
+/// Niceness of proof threads. At 10, proof threads get about a tenth of a core that other threads keep busy, and an
+/// idle core as a whole.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 10;
 
 /// Limits of the proof threads and their queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProofLimits {
-    /// Number of threads, and of proofs that run at a time.
+    /// Number of threads, and maximum number of proofs that run at a time.
     pub threads: usize,
     /// Maximum number of proofs that wait.
     pub waiting: usize,
@@ -55,10 +56,10 @@ pub(super) enum Patience {
 #[derive(Debug)]
 pub(super) struct ProofThreads {
     limits: ProofLimits,
-    /// Started with the first proof.
+    /// The threads, which start with the first proof.
     pool: OnceLock<Arc<ThreadPool>>,
-    /// One permit per thread. Limits the proofs that run at a time, because a thread that waits for others to finish
-    /// their parts of its block may start another proof on top of its stack.
+    /// One permit per thread. The permits limit the proofs that run at a time: without them, a rayon thread that waits
+    /// for other threads to finish their parts of its block could start another proof on top of its stack.
     free: Arc<Semaphore>,
     places: Semaphore,
     bytes: Semaphore,
@@ -90,10 +91,11 @@ impl ProofThreads {
         }
     }
 
-    /// Runs `work` on an answer of `size` bytes. Once started it runs to its end, even if the caller stops waiting.
+    /// Runs `work` on an answer of `size` bytes. Once started, `work` runs to its end, even if the caller stops
+    /// waiting.
     ///
     /// # Errors
-    /// If it did not start in time, or panicked.
+    /// If `work` did not start in time, or panicked.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         size: usize,
@@ -105,8 +107,8 @@ impl ProofThreads {
             Err(_) => self.wait(size, patience).await?,
         };
         let pool = self.pool.get_or_init(|| Arc::new(start(self.limits.threads))).clone();
-        // The runtime's blocking thread only waits. Without it, the paused clock of a test would advance while a proof
-        // runs.
+        // The blocking thread of the tokio runtime only waits for the pool. Without that thread, the paused clock of a
+        // test would advance while a proof runs.
         let done = task::spawn_blocking(move || {
             let _free = free;
             pool.install(work)
@@ -156,7 +158,7 @@ fn start(threads: usize) -> ThreadPool {
 
 /// Lowers the priority of the current thread, if the system supports that.
 fn lower_priority() {
-    // On other systems this would lower the priority of the whole process.
+    // On Linux the priority belongs to the thread. On other systems this would lower the priority of the whole process.
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::nice(NICENESS) {
         tracing::debug!(%error, "could not lower the priority of a proof thread");
@@ -183,7 +185,7 @@ mod tests {
         Arc::new(ProofThreads::new(limits, Metrics::default()))
     }
 
-    /// Work that has started, and ends when it is released.
+    /// Work that has started, and ends when `release` gets a message.
     struct Occupied {
         release: mpsc::SyncSender<()>,
         done: task::JoinHandle<Result<(), Overdue>>,
@@ -281,7 +283,7 @@ mod tests {
         assert!(!poll_once(gone.as_mut()));
         drop(gone);
         let mut waits = Box::pin(threads.run(1, Patience::Short, || 7));
-        assert!(!poll_once(waits.as_mut()), "its place is free again");
+        assert!(!poll_once(waits.as_mut()), "the place of the dropped work is free again");
         occupied.end().await;
         assert_eq!(waits.await, Ok(7));
         assert!(!ran.load(Relaxed));

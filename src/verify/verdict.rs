@@ -11,10 +11,11 @@ pub enum Verdict {
     /// The answer may be cached.
     Passed(Content),
     /// The answer can be neither proved nor refuted: something in it is unknown, a member is missing, or its hashes do
-    /// not match on a chain that is not listed as Ethereum's. It is not cached. If its structure is right, the content
-    /// is included.
+    /// not match on a chain that is not listed as Ethereum's. The answer is not cached. The second field is the
+    /// content, if the structure of the answer is right.
     Unproved(Failure, Option<Content>),
-    /// Receipts of a canonical block, but fewer than its transactions: the node does not have all of them yet.
+    /// The answer has fewer receipts than its canonical block has transactions, because the node does not have all of
+    /// them yet.
     Short,
     /// The answer is wrong.
     Wrong(Failure),
@@ -25,7 +26,7 @@ pub enum Verdict {
 /// Reason why receipts were not proved when their block arrived.
 #[derive(Clone, Debug)]
 pub enum Unproved {
-    /// Receipts are not proved on this chain, or the block is not proved.
+    /// Proofs of receipts are not demanded on this chain, or the block is not proved.
     NotDemanded,
     /// The proof failed.
     Failed(Failure),
@@ -33,7 +34,7 @@ pub enum Unproved {
     Overdue(Overdue),
 }
 
-/// Access to known data, which answers are compared with.
+/// Access to the data that answers are compared with: cached content and canonical hashes.
 pub trait Known: Send + Sync {
     /// Returns the cached block with this hash.
     fn block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>>;

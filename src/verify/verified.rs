@@ -5,12 +5,12 @@ use std::{ops::Deref, sync::Arc, time::SystemTime};
 /// Level of verification that a value reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Its shape is right, and its parts agree with each other and with the request.
+    /// The value has the right shape, and its parts agree with each other and with the request.
     Structural,
-    /// Its own hash matches. Content that this hash does not cover is unverified: the list of a block with transaction
-    /// hashes, the place of a single transaction, or the transactions of a block if those cannot be proved.
+    /// The value's own hash matches. Content that this hash does not cover is unverified: the list of a block with
+    /// transaction hashes, the place of a single transaction, or the transactions of a block if those cannot be proved.
     Partial,
-    /// Ethereum's hashes confirm all of it, starting from the block hash.
+    /// Ethereum's hashes, starting from the block hash, confirm the whole value.
     Proved,
 }
 
@@ -19,7 +19,7 @@ pub enum Level {
 pub struct Verified<T> {
     value: T,
     level: Level,
-    /// Whether its block was final when the answer was requested.
+    /// Whether the value's block was final when the answer was requested.
     settled: bool,
     origin: Option<Origin>,
 }
@@ -36,7 +36,7 @@ pub struct Origin {
 // === impl Level ===
 
 impl Level {
-    /// Returns its name in logs, metrics and the status.
+    /// Returns the level's name in logs, metrics and the status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Structural => "structural",
@@ -58,7 +58,7 @@ impl<T> Verified<T> {
         Self { level, ..self }
     }
 
-    /// Sets whether its block was final when the answer was requested.
+    /// Sets whether the value's block was final when the answer was requested.
     pub(super) fn settled(self, settled: bool) -> Self {
         Self { settled, ..self }
     }
@@ -68,18 +68,19 @@ impl<T> Verified<T> {
         self.origin = Some(origin.clone());
     }
 
-    /// Returns the endpoint or tier that it came from, if known.
+    /// Returns the endpoint or tier that the value came from, if known.
     pub fn origin(&self) -> Option<&Origin> {
         self.origin.as_ref()
     }
 
-    /// Returns whether its block was final when the answer was requested. An unproved value is fetched again once its
-    /// block is final.
+    /// Returns whether the value's block was final when the answer was requested. Holdfast fetches an unproved value
+    /// again once its block is final.
     pub fn is_settled(&self) -> bool {
         self.settled
     }
 
-    /// Returns whether fetching it again cannot improve it: it is proved, or its block was final when it was requested.
+    /// Returns whether the value is proved or its block was final when the answer was requested. Fetching such a value
+    /// again cannot improve it.
     pub fn lasts(&self) -> bool {
         self.is_proved() || self.settled
     }
@@ -89,7 +90,7 @@ impl<T> Verified<T> {
         self.level
     }
 
-    /// Returns whether all of it is proved.
+    /// Returns whether the whole value is proved.
     pub fn is_proved(&self) -> bool {
         self.level == Level::Proved
     }

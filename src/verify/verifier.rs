@@ -25,8 +25,8 @@ use crate::{
     log_throttle::LogThrottle,
 };
 
-/// Size in bytes up to which light checks run in place. Today's largest block with transaction hashes is a tenth of it,
-/// and reading one takes no longer than handing it to another thread.
+/// Size in bytes up to which light checks run in the calling task. Today's largest block with transaction hashes has a
+/// tenth of this size, and reading such a block takes no longer than handing it to another thread.
 const SMALL: usize = 256 << 10;
 
 /// Runs the checks of upstream answers. Cheap to clone.
@@ -81,13 +81,14 @@ impl Verifier {
         self.0.said.is_due(reason)
     }
 
-    /// Sets the chain that answers belong to from now on. It has no anchor if it can restart at any time, or continues
-    /// another chain's history.
+    /// Sets the chain that answers belong to from now on. `anchor` is `None` for a chain that can restart at any time
+    /// or that continues another chain's history.
     pub fn follow(&self, chain_id: u64, anchor: Option<Anchor>) {
         self.0.rules.follow(chain_id, anchor);
     }
 
-    /// Returns the demand on content of this kind: the configured one or, if the kind is unprovable, structural checks.
+    /// Returns the demand on content of this kind: the configured demand or, if the kind is unprovable, structural
+    /// checks.
     pub fn demands(&self, kind: Kind) -> Demand {
         self.0.rules.demands(kind)
     }
@@ -122,7 +123,7 @@ impl Verifier {
         self.0.rules.in_force()
     }
 
-    /// Checks content. Light checks run in place, others on the proof threads.
+    /// Checks content. Light checks run in the calling task, and other checks on the proof threads.
     pub(super) async fn check(&self, query: Query, result: Bytes, known: Arc<dyn Known>) -> Verdict {
         let is_light = match query.part {
             Part::BlockWithHashes => true,
@@ -147,10 +148,10 @@ impl Verifier {
         examined.await.unwrap_or_else(Verdict::Overdue)
     }
 
-    /// Proves receipts whose block arrived after them.
+    /// Proves receipts that arrived before their block.
     ///
     /// # Errors
-    /// If they are not that block's receipts, or that cannot be proved.
+    /// If the receipts do not belong to `block`, or cannot be proved to.
     pub async fn prove_receipts(
         &self,
         receipts: Verified<Receipts>,
@@ -200,8 +201,8 @@ impl Verifier {
         self.0.threads.run(size, patience, work).await
     }
 
-    /// Returns how long a proof waits for a thread. An answer that clients must not get without a proof waits as long
-    /// as its client does.
+    /// Returns how long a proof waits for a thread. If clients must not get an unproved answer, the proof waits as long
+    /// as the client does.
     fn patience(&self) -> Patience {
         if self.rejects() { Patience::Unlimited } else { Patience::Short }
     }
@@ -216,7 +217,7 @@ impl Verifier {
         verdict
     }
 
-    /// Checks content. An error is a structural failure, which is wrong on any chain.
+    /// Checks content. Returns an error if a structural check fails, which makes the answer wrong on any chain.
     fn pass(
         &self,
         Query { part, at, index }: Query,
@@ -255,7 +256,7 @@ impl Verifier {
                     None => Verdict::Passed(Content::Receipt(receipt.into())),
                 }
             }
-            // No check exists for these answers.
+            // These answers cannot be checked.
             (Part::Receipt | Part::TransactionCount | Part::UncleCount | Part::Number, _) => {
                 Verdict::Unproved(Failure::Unfounded, None)
             }
@@ -279,7 +280,8 @@ impl Verifier {
         if !rules.proves(Kind::Header) {
             return Ok(Verdict::Passed(Content::Block(block.into())));
         }
-        // Blocks without transactions have no vote: their proof succeeds even on chains where no other does.
+        // A block without transactions does not vote on provability, because its proof succeeds even on chains where
+        // the proof of any other block fails.
         let at = (!block.is_empty()).then_some(header.number);
         let proof = prove::block_by_parts(block, rules.anchored_chain(), has_rules);
         Ok(self.judge_parts(at, proof).verdict(Content::Block))
@@ -348,13 +350,13 @@ impl Verifier {
                 let at = (!receipts.is_empty()).then_some(number);
                 self.judge(Kind::Receipts, at, receipts, prove).verdict(Content::Receipts)
             }
-            // `prove_receipts` proves them when their block arrives.
+            // `prove_receipts` proves the receipts when their block arrives.
             _ => Verdict::Passed(Content::Receipts(receipts.into())),
         })
     }
 
-    /// Proves content, if content of this kind is provable on this chain. The result counts as a vote on that, for the
-    /// block `at`.
+    /// Proves content, unless content of this kind is unprovable on this chain. If `at` is set, the result is recorded
+    /// as a vote on whether the kind is provable.
     fn judge<T: Clone>(
         &self,
         kind: Kind,
@@ -374,7 +376,7 @@ impl Verifier {
         }
     }
 
-    /// Judges the proof of a block by its parts. The header has a separate vote.
+    /// Judges the proof of a block in parts. Votes on headers and on transactions separately.
     fn judge_parts<T>(&self, at: Option<BlockNumber>, Proof { content, failure }: Proof<T>) -> Judged<T> {
         let rules = &self.0.rules;
         if !matches!(failure, Some((Kind::Header, _))) {
@@ -391,8 +393,8 @@ impl Verifier {
         }
     }
 
-    /// Judges content whose proof failed. It passes if its kind is unprovable on this chain. It is wrong if the chain
-    /// is listed as Ethereum's and the failure is conclusive. Otherwise it is unproved.
+    /// Judges content whose proof failed. The content passes if its kind is unprovable on this chain. It is wrong if
+    /// the chain is listed as Ethereum's and the failure is conclusive. Otherwise it is unproved.
     fn judge_failure<T>(
         &self,
         kind: Kind,

@@ -8,12 +8,12 @@ use crate::verify::{Failure, Reason};
 
 /// Price of blob gas in one block.
 ///
-/// It follows from the header and from constants of the fork, which the header does not name. Before Prague there is
-/// one set of constants. Since then there are several, and chain configurations may add more. The price must match one
-/// known set, and be the same for the whole block.
+/// The price follows from the header and from constants of the fork, which the header does not name. Before Prague
+/// there is one set of constants. Since Prague there are several sets, and chain configurations may add more. The price
+/// must follow from one known set, and must be the same in the whole block.
 #[derive(Debug)]
 pub(super) struct BlobPrice {
-    /// Possible prices. If there are several, a price outside the list may be right, too.
+    /// Price by each known set of constants. Since Prague, another price may be right, too.
     candidates: Vec<u128>,
     /// Price in the first receipt that has one.
     said: Option<u128>,
@@ -29,7 +29,8 @@ impl BlobPrice {
         } else {
             vec![BlobParams::cancun()]
         };
-        // Before Cancun there are no blobs, but one node still reports their price: the minimum.
+        // Before Cancun there are no blobs, but one node implementation reports the minimum price of blob gas even
+        // then.
         let excess = header.excess_blob_gas.unwrap_or(0);
         Self { candidates: sets.iter().map(|set| set.calc_blob_fee(excess)).collect(), said: None }
     }

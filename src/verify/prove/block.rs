@@ -15,8 +15,8 @@ use super::{
 };
 use crate::verify::{Failure, Part, Reason};
 
-/// Number of transactions from which signers are recovered on all proof threads. Recovering one takes about 50 µs, and
-/// handing work over about 10 µs.
+/// Number of transactions from which all proof threads recover signers. Recovering a signer takes about 50 µs, and
+/// handing work to another thread about 10 µs.
 const SPREAD: usize = 16;
 
 /// Maximum number of uncles that the protocol has ever allowed.
@@ -44,7 +44,8 @@ pub(super) fn transactions(
     } else {
         texts.par_iter().enumerate().map(prove).collect()
     };
-    // Collected before the search, so that the result is the first failure and does not depend on the threads.
+    // All results are collected before the search for a failure, so that the first failure in the list is returned, not
+    // the failure that some thread found first.
     let encoded = encoded.into_iter().collect::<Result<Vec<_>, _>>()?;
     root(
         Reason::TransactionsRoot,
@@ -54,7 +55,8 @@ pub(super) fn transactions(
     )
 }
 
-/// Checks the list of uncles. Their headers are not in a block's JSON, so only whether there are any can be checked.
+/// Checks the list of uncles. The headers of uncles are not in a block's JSON, so this function can check only whether
+/// there are any uncles.
 fn uncles(block: &Object<'_>, header: &Header) -> Result<(), Failure> {
     let uncles = block.values::<B256>("uncles")?;
     let twice = uncles.iter().enumerate().any(|(at, uncle)| uncles[..at].contains(uncle));

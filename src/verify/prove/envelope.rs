@@ -1,4 +1,4 @@
-//! Reads signed transactions of each type, as they are hashed.
+//! Reads the hashed members of signed transactions of each type.
 
 use alloy_consensus::{
     EthereumTxEnvelope, EthereumTypedTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy,
@@ -21,7 +21,7 @@ pub(super) fn read(transaction: &Object<'_>) -> Result<Envelope, Failure> {
     if kind > 4 {
         return Err(transaction.beyond(format!("type {kind:#x}")));
     }
-    // First, because a transaction without a signature need not follow any other rule.
+    // The signature is read first, because a transaction without a signature need not follow any other rule.
     let halves = halves(transaction)?;
     let typed = match kind {
         0 => return legacy(transaction, halves),
@@ -125,7 +125,7 @@ fn price(transaction: &Object<'_>) -> Result<u128, Failure> {
     u128::try_from(price).map_err(|_| transaction.beyond("gasPrice beyond 128 bits".to_owned()))
 }
 
-/// Reads the recipient. Without one, the transaction creates a contract.
+/// Reads the recipient. A transaction without a recipient creates a contract.
 fn to(transaction: &Object<'_>) -> Result<TxKind, Failure> {
     Ok(transaction.nullable::<Address>("to")?.into())
 }
@@ -160,7 +160,7 @@ fn authorizations(transaction: &Object<'_>) -> Result<Vec<SignedAuthorization>, 
             address: item.get("address")?,
             nonce: item.get("nonce")?,
         };
-        // The block contains authorizations as they were signed, valid or not.
+        // The block contains authorizations as they were signed, even invalid ones, so the parity may be larger than 1.
         let parity = item.get::<u64>("yParity")?;
         item.may_be::<u64>(Reason::Derived, "v", &parity)?;
         let parity = u8::try_from(parity)

@@ -6,8 +6,8 @@ use alloy_primitives::B256;
 use super::object::Object;
 use crate::verify::{Failure, Reason};
 
-/// Members that forks have added to the header, oldest first. The header is hashed as a list without names: if one of
-/// these were missing and a later one present, the later value would take its place.
+/// Members that forks have added to the header, oldest first. The header is hashed as a list without names. So if one
+/// of these members were missing and a later member present, the later value would take the place of the missing one.
 const ADDED: [&str; 8] = [
     // London
     "baseFeePerGas",
@@ -24,7 +24,7 @@ const ADDED: [&str; 8] = [
     "slotNumber",
 ];
 
-/// All other members of a block that are in the hash, or known not to be.
+/// All other members of a block that are known to be in the hash, or known not to be.
 const KNOWN: [&str; 21] = [
     "parentHash",
     "sha3Uncles",
@@ -41,7 +41,8 @@ const KNOWN: [&str; 21] = [
     "extraData",
     "mixHash",
     "nonce",
-    // Not in the hash: the hash itself, two members that nothing confirms, and lists that have their own root.
+    // These are not in the hash: the hash itself, two members that nothing confirms, and three lists, which the hash
+    // covers by their root or hash.
     "hash",
     "totalDifficulty",
     "size",
@@ -75,13 +76,13 @@ pub(super) fn prove(block: &Object<'_>, hash: B256) -> Result<Header, Failure> {
     })
 }
 
-/// Returns the name of a root that is zero. Chains that do not compute roots write zeros.
+/// Returns the name of the first root that is zero, as on chains that do not compute roots.
 fn zero_root(block: &Object<'_>) -> Option<&'static str> {
     let is_zero = |name: &&'static str| block.get::<B256>(name).is_ok_and(|root| root.is_zero());
     ["stateRoot", "transactionsRoot", "receiptsRoot"].into_iter().find(is_zero)
 }
 
-/// Reads the header with the members that are hashed.
+/// Reads the hashed members of the header.
 pub(super) fn read(block: &Object<'_>) -> Result<Header, Failure> {
     let left_out = ADDED.iter().position(|name| block.raw(name).is_none());
     if let Some(first) = left_out

@@ -40,7 +40,7 @@ impl Place {
     }
 }
 
-/// Reads a log, which must be the `index`th of its block.
+/// Reads a log, whose position among the logs of its block must be `index`.
 pub(super) fn read(log: &Object<'_>, index: u64) -> Result<Log, Failure> {
     log.must_be::<u64>(Reason::Derived, "logIndex", &index)?;
     match log.raw("removed") {

@@ -1,8 +1,8 @@
 //! Proves content with Ethereum's hashes.
 //!
-//! Every proof starts from the block hash. It is the hash of the header, the header contains the roots of transactions,
-//! withdrawals and receipts, and the roots cover the content. Other members (`from`, `gasPrice`, `logIndex` and the
-//! like) follow from the content and are recomputed.
+//! Every proof starts from the block hash, which is the hash of the header. The header contains the roots of
+//! transactions, withdrawals and receipts, and the roots cover the content. Other members (`from`, `gasPrice`,
+//! `logIndex` and the like) follow from the content, and the proof recomputes them.
 //!
 //! The JSON reader is stricter than any client's: it rejects duplicate names, names that differ only in case, and
 //! numbers in non-canonical form. So every client reads the same content that was proved.
@@ -26,19 +26,19 @@ use self::object::Object;
 use super::{Failure, Kind, Level, Part, Verified};
 use crate::eth::{Block, BlockWithHashes, Receipts, ShapeError, SingleReceipt, SingleTransaction};
 
-/// Result of a proof of content in parts.
+/// Result of proving content in parts: first the header, then the rest.
 #[derive(Debug)]
 pub(super) struct Proof<T> {
-    /// The content with the level it reached: at least [`Level::Partial`] if its header was proved.
+    /// The content with the level that it reached: at least [`Level::Partial`] if its header was proved.
     pub(super) content: Verified<T>,
     /// The failure, and the kind of content that failed.
     pub(super) failure: Option<(Kind, Failure)>,
 }
 
-/// Proves a block with full transactions. Transactions that name a chain must name `chain_id`, because a block of
-/// another chain proves itself just as well.
+/// Proves a block with full transactions. Transactions that name a chain must name `chain_id`, because the hashes of a
+/// block of another chain match, too.
 ///
-/// Takes about 50 µs per transaction to recover its signer, spread over all proof threads.
+/// Recovering the signer takes about 50 µs per transaction. The work is spread over all proof threads.
 ///
 /// # Errors
 /// If a hash or a derived member does not match.
@@ -46,7 +46,8 @@ pub fn block(block: Verified<Block>, chain_id: Option<u64>) -> Result<Verified<B
     block_by_parts(block, chain_id, true).into_result()
 }
 
-/// Proves the header of a block with full transactions, and then its content, if that `has_rules` that are known.
+/// Proves the header of a block with full transactions. If `has_rules`, the transactions follow known rules, and this
+/// function proves the content, too.
 pub(super) fn block_by_parts(block: Verified<Block>, chain_id: Option<u64>, has_rules: bool) -> Proof<Block> {
     let (bytes, hash) = (block.full(), block.hash().0);
     Proof::of(block, &bytes, hash, |object, header| {
@@ -79,7 +80,7 @@ pub(super) fn block_with_hashes_by_parts(with_hashes: Verified<BlockWithHashes>)
     })
 }
 
-/// Proves the receipts of `block`. If `block` itself is not proved, returns them unchanged.
+/// Proves the receipts of `block`. If `block` itself is not proved, returns the receipts unchanged.
 ///
 /// # Errors
 /// If a hash or a derived member does not match.
@@ -98,8 +99,8 @@ pub fn receipts(
 }
 
 /// Checks a single receipt against its block, as far as possible: its transaction, its gas price and a bound on its
-/// gas, and the bloom of its logs. The root covers all receipts together, so its status, its gas and its logs stay
-/// unproved.
+/// gas, and the bloom of its logs. The receipts root covers all receipts together, so the status, the gas and the logs
+/// of a single receipt stay unproved.
 ///
 /// # Errors
 /// If a member does not match.
@@ -111,7 +112,7 @@ pub fn single_receipt(
     let (bytes, single) = (block.full(), receipt.bytes());
     let object = Object::read(text(&bytes)?, None)?;
     let transactions = object.list("transactions")?;
-    // The structural checks have found that the transaction is in the block.
+    // The structural checks have already found that the transaction is in the block.
     let Some(transaction) = transactions.get(index).filter(|_| block.is_proved()) else { return Ok(receipt) };
     let transaction = Object::read(transaction, Some(Part::Transaction(index)))?;
     receipts::single(text(&single)?, &header::read(&object)?, block.hash().0, index, &transaction)?;
@@ -163,7 +164,7 @@ impl<T> Proof<T> {
     }
 }
 
-/// Returns bytes that were read as text before as text again.
+/// Converts the bytes of an answer, which was read as UTF-8 before, to text.
 fn text(bytes: &[u8]) -> Result<&str, Failure> {
     std::str::from_utf8(bytes).map_err(|_| ShapeError::NotUtf8.into())
 }

@@ -1,10 +1,10 @@
 //! Known member names, and their lookalikes.
 //!
 //! JSON readers differ in which names they consider equal. Go's reader, which much Ethereum software uses, ignores case
-//! and takes the last match. All clients must read the content that was proved, so a name that differs from a known one
-//! only in case is rejected.
+//! and takes the last match. All clients must read the content that was proved, so the proof rejects a name that
+//! differs from a known name only in case.
 
-/// All known names in blocks, transactions, receipts, logs and their nested objects; sorted.
+/// All known names in blocks, transactions, receipts, logs and their nested objects, in sorted order.
 const MEANT: [&str; 68] = [
     "accessList",
     "address",
@@ -85,7 +85,9 @@ pub(super) fn is_lookalike(name: &str) -> bool {
     MEANT.iter().any(|meant| meant.len() == folded.len() && fold(meant) == folded)
 }
 
-/// Returns `name` in lower case, including the two letters beyond ASCII that fold into ASCII.
+/// Returns `name` in lower case. Also converts the two letters outside ASCII that Go's reader considers equal to `s`
+/// and
+/// `k`.
 fn fold(name: &str) -> String {
     let plain = |letter| match letter {
         '\u{17f}' => 's',

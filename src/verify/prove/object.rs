@@ -1,7 +1,7 @@
-//! Reads JSON objects strictly: it rejects any object that two readers could understand differently.
+//! Reads JSON objects strictly, and rejects any object that two JSON readers could understand differently.
 //!
-//! Each name may occur once, escaped or not. Values must have the form that Ethereum's JSON-RPC defines, so strings
-//! with escapes are invalid.
+//! Each name may occur only once, whether it is written with escapes or without. Values must have the form that
+//! Ethereum's JSON-RPC defines, so strings with escapes are invalid.
 //!
 //! Members differ in whether a node may leave them out or set them to `null`; each accessor documents its case. A
 //! required member that is absent or `null` makes an answer unprovable, not wrong.
@@ -20,7 +20,7 @@ use crate::{
 /// The members of one object, as slices of its text.
 #[derive(Debug)]
 pub(super) struct Object<'a> {
-    /// Part of the answer that the object is, for error messages.
+    /// The part of the answer that this object is, for error messages.
     part: Option<Part>,
     /// Sorted by name, so that lookups and the search for duplicates stay fast for an object of a million members.
     members: Vec<Member<'a>>,
@@ -132,8 +132,8 @@ impl<'a> Object<'a> {
         Failure::field(reason, self.part, name, expected, got)
     }
 
-    /// Returns `failure`, or an unprovable one if the object has a member that is not among `known`: then the answer
-    /// may be right.
+    /// Returns `failure`, or [`Failure::Unprovable`] if the object has a member that is not among `known`, because then
+    /// the answer may be right.
     pub(super) fn excuse(&self, known: &[&str], failure: Failure) -> Failure {
         match self.unknown(known) {
             Some(what) => Failure::Unprovable { part: self.part, what },
@@ -153,7 +153,7 @@ impl<'a> Object<'a> {
         Failure::Missing { part: self.part, field }
     }
 
-    /// Returns the failure of an object with something that this version does not know.
+    /// Returns the failure of an object that contains something that this version does not know.
     pub(super) fn beyond(&self, what: String) -> Failure {
         Failure::Unprovable { part: self.part, what }
     }
@@ -175,7 +175,7 @@ fn members(text: &str) -> Result<Option<Vec<Member<'_>>>, SyntaxError> {
         return Ok(None);
     }
     scanner.enter();
-    // Enough for the largest objects.
+    // 32 members are enough for the largest objects of today's nodes.
     let mut members = Vec::with_capacity(32);
     let mut first = true;
     while let Some(name) = scanner.next_member(&mut first)? {

@@ -1,4 +1,5 @@
-//! Proves the receipts of a block by their root, and recomputes the members that follow from them and the transactions.
+//! Proves the receipts of a block by their root, and recomputes the members that follow from the receipts and the
+//! transactions.
 
 use alloy_consensus::{
     Eip658Value, Header, Receipt, ReceiptEnvelope, Transaction as _, proofs::ordered_trie_root_encoded,
@@ -16,7 +17,7 @@ use super::{
 };
 use crate::verify::{Failure, Part, Reason};
 
-/// All members of a receipt that are in the root, follow from it, or name its place.
+/// All members of a receipt that the root covers, that follow from other members, or that name the receipt's place.
 const KNOWN: [&str; 18] = [
     "type",
     "status",
@@ -48,9 +49,9 @@ struct Reading<'a> {
     logs: u64,
     bloom: Bloom,
     blob_price: BlobPrice,
-    /// Failure of the first receipt that has an unknown member.
+    /// Failure for the first receipt that has an unknown member. It is returned only if the root does not match.
     unknown: Option<Failure>,
-    /// Whether any receipt has the state root after its transaction.
+    /// Whether any receipt contains the state root after its transaction, as before Byzantium.
     has_states: bool,
 }
 
@@ -78,8 +79,8 @@ pub(super) fn prove(text: &str, header: &Header, hash: B256, block: &Object<'_>)
     reading.finish()
 }
 
-/// Checks the members of a single receipt that do not need the root: its transaction, its place, its gas price and its
-/// bloom.
+/// Checks the members of a single receipt that can be checked without the receipts root: its transaction, its place,
+/// its gas price, a bound on its gas, and its bloom.
 pub(super) fn single(
     text: &str,
     header: &Header,
@@ -106,7 +107,7 @@ pub(super) fn single(
     for text in receipt.list("logs")? {
         let log = receipt.inner(text)?;
         place.check(&log)?;
-        // The index of the first log is unknown, but the others must follow it.
+        // The expected index of the first log is unknown, but the indices of the other logs must follow it.
         let at = match next {
             Some(at) => at,
             None => log.get::<u64>("logIndex")?,
@@ -148,7 +149,8 @@ impl Reading<'_> {
     fn finish(self) -> Result<(), Failure> {
         let out = ordered_trie_root_encoded(&self.encoded);
         let proved = root(Reason::ReceiptsRoot, "receiptsRoot", out, self.header.receipts_root);
-        // For blocks before Byzantium, some nodes no longer have the state roots that the receipts root covers.
+        // Before Byzantium, the receipts root covers a state root in each receipt. Some nodes no longer have these
+        // state roots.
         let stateless = !self.has_states && self.header.base_fee_per_gas.is_none();
         let unknown = self.unknown.or_else(|| {
             stateless.then(|| Failure::Unprovable {
@@ -157,7 +159,8 @@ impl Reading<'_> {
             })
         });
         proved.map_err(|failure| unknown.unwrap_or(failure))?;
-        // Last: if the root matches, the bloom differs only for a header that contradicts its own content.
+        // The bloom is checked last, because once the root matches, the bloom differs only if the header contradicts
+        // its own content.
         if self.bloom != self.header.logs_bloom {
             return Err(Failure::field(
                 Reason::Bloom,
@@ -170,7 +173,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Checks the gas of a transaction: the growth of the cumulative gas.
+    /// Checks that the gas of a transaction is the growth of the cumulative gas, and checks the gas price.
     fn gas(&mut self, receipt: &Object<'_>, envelope: &Envelope) -> Result<(), Failure> {
         let sum = receipt.get::<u64>("cumulativeGasUsed")?;
         let Some(used) = sum.checked_sub(self.gas_used) else {
@@ -196,10 +199,11 @@ impl Reading<'_> {
     }
 }
 
-/// Reads the outcome: before Byzantium the state root after the transaction, since then whether it succeeded.
+/// Reads the outcome of a transaction: before Byzantium, the state root after it; since Byzantium, whether it
+/// succeeded.
 fn status(receipt: &Object<'_>) -> Result<Eip658Value, Failure> {
     match receipt.maybe::<B256>("root")? {
-        // If both are present, nothing proves the status.
+        // If a receipt has both a state root and a status, nothing proves the status.
         Some(_) if receipt.raw("status").is_some() => {
             Err(receipt.beyond("a status next to a state root".to_owned()))
         }
@@ -216,7 +220,7 @@ fn parties(
     status: Eip658Value,
 ) -> Result<(), Failure> {
     receipt.must_be::<u64>(Reason::Derived, "type", &(envelope.tx_type() as u64))?;
-    // Nodes give both in every receipt, even if `null`.
+    // Nodes include `contractAddress` and `to` in every receipt, possibly as `null`.
     let contract = receipt.nullable::<Address>("contractAddress")?;
     receipt.nullable::<Address>("to")?;
     match envelope.to() {
@@ -227,8 +231,8 @@ fn parties(
         None => {
             receipt.must_not_be("to")?;
             let created = from.create(envelope.nonce());
-            // For a failed creation some nodes give the address, others do not. Before Byzantium the receipt does not
-            // tell whether the creation failed.
+            // For a failed creation, some nodes report the address and others do not. Before Byzantium, the receipt
+            // does not show whether the creation failed.
             match status {
                 Eip658Value::Eip658(false) | Eip658Value::PostState(_) if contract.is_none() => Ok(()),
                 _ => receipt.must_be::<Address>(Reason::Derived, "contractAddress", &created),

@@ -18,7 +18,7 @@ pub(super) struct Scene {
     pub(super) timestamp: u64,
 }
 
-/// All members of a transaction that are in the hash, follow from it, or name its place.
+/// All members of a transaction that are hashed, follow from hashed members, or name the transaction's place.
 const KNOWN: [&str; 25] = [
     "type",
     "chainId",
@@ -47,7 +47,8 @@ const KNOWN: [&str; 25] = [
     "transactionIndex",
 ];
 
-/// Members that only some types have, and other types must not have. Nodes give `gasPrice` for all types.
+/// Members that only the listed types have, and other types must not have. `gasPrice` is not listed, because nodes
+/// report it for all types.
 const TYPED: [(&str, &[TxType]); 6] = [
     ("accessList", &[TxType::Eip2930, TxType::Eip1559, TxType::Eip4844, TxType::Eip7702]),
     ("maxFeePerGas", &[TxType::Eip1559, TxType::Eip4844, TxType::Eip7702]),
@@ -57,8 +58,8 @@ const TYPED: [(&str, &[TxType]); 6] = [
     ("authorizationList", &[TxType::Eip7702]),
 ];
 
-/// Proves a transaction by its hash, and recomputes the members that follow from it; all of them only if `scene` is
-/// known. Returns the encoded transaction, as in the block.
+/// Proves a transaction by its hash, and recomputes the members that follow from the hashed content. Some of them can
+/// be recomputed only if `scene` is known. Returns the encoded transaction, as the transactions root covers it.
 pub(super) fn prove(
     text: &str,
     part: Option<Part>,
@@ -83,14 +84,14 @@ pub(super) fn prove(
 }
 
 fn signer(transaction: &Object<'_>, envelope: &Envelope) -> Result<(), Failure> {
-    // Before EIP-2 signatures with a high `s` were valid, too, and the chain contains such transactions.
+    // Before EIP-2, signatures with a high `s` were valid, too, and old blocks contain such transactions.
     match recover_signer_unchecked(envelope.signature(), envelope.signature_hash()) {
         Ok(signer) => transaction.must_be::<Address>(Reason::Signer, "from", &signer),
         Err(_) => Err(transaction.wrong(Reason::Signer, "from", "recoverable: the signature is invalid")),
     }
 }
 
-/// Checks the members that repeat hashed content, or follow from it.
+/// Checks the members that repeat hashed content or follow from it.
 fn derived(transaction: &Object<'_>, envelope: &Envelope, scene: Option<Scene>) -> Result<(), Failure> {
     let kind = envelope.tx_type();
     for (name, kinds) in TYPED {
@@ -98,12 +99,12 @@ fn derived(transaction: &Object<'_>, envelope: &Envelope, scene: Option<Scene>) 
             transaction.must_not_be(name)?;
         }
     }
-    // Some nodes give the input under both names, `input` and `data`.
+    // Some nodes report the input under both names, `input` and `data`.
     transaction.may_be::<Bytes>(Reason::Derived, "data", envelope.input())?;
     parity(transaction, envelope)?;
     match envelope.chain_id() {
         Some(id) => transaction.may_be::<u64>(Reason::Derived, "chainId", &id)?,
-        // Some nodes write 0 for no chain id.
+        // Some nodes write 0 if a transaction has no chain id.
         None => transaction.may_be::<u64>(Reason::Derived, "chainId", &0)?,
     }
     match scene {
@@ -113,14 +114,14 @@ fn derived(transaction: &Object<'_>, envelope: &Envelope, scene: Option<Scene>) 
             transaction.may_be(Reason::Derived, "blockTimestamp", &Seconds(timestamp))
         }
         None => {
-            // A pending transaction has no place, and its place members are null.
+            // In a pending transaction, the members that name its place are `null`.
             if transaction.raw("blockHash").is_some() {
                 transaction.optional::<Seconds>("blockTimestamp")?;
             } else if transaction.raw("blockTimestamp").is_some() {
                 let expected = "missing for a pending transaction";
                 return Err(transaction.wrong(Reason::Derived, "blockTimestamp", expected));
             }
-            // Without the block's base fee only bounds of the price are known.
+            // Without the block's base fee, only bounds of the price are known.
             let (least, most) = (envelope.effective_gas_price(Some(0)), envelope.max_fee_per_gas());
             match transaction.optional::<u128>("gasPrice")? {
                 Some(price) if price > most => {
@@ -136,12 +137,12 @@ fn derived(transaction: &Object<'_>, envelope: &Envelope, scene: Option<Scene>) 
     }
 }
 
-/// Checks the parity of a typed transaction's signature, which nodes give as `yParity`, as `v`, or as both.
+/// Checks the parity of a typed transaction's signature, which nodes report as `yParity`, as `v`, or as both.
 fn parity(transaction: &Object<'_>, envelope: &Envelope) -> Result<(), Failure> {
     let parity = envelope.signature().v();
     transaction.may_be::<bool>(Reason::Derived, "yParity", &parity)?;
     if envelope.is_legacy() {
-        // The signature was read from `v`.
+        // The parity was read from `v`, so there is nothing to compare.
         return Ok(());
     }
     transaction.may_be::<bool>(Reason::Derived, "v", &parity)

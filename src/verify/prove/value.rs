@@ -6,13 +6,13 @@ use crate::jsonrpc::JsonKind;
 
 /// A value as Ethereum's JSON-RPC writes it.
 pub(super) trait Value: PartialEq + Sized {
-    /// Name of the type of value, for messages about other values in its place.
+    /// Name of the type, for error messages that say which type was expected.
     const WHAT: &'static str;
 
-    /// Parses a JSON value; `None` if it is not such a value.
+    /// Parses a JSON value; `None` if the value is not of this type.
     fn read(raw: &str) -> Option<Self>;
 
-    /// Formats the value as in JSON, without quotes, and shortened if it is long.
+    /// Formats the value as in JSON, but without quotes, and shortened if it is long.
     fn shown(&self) -> String;
 }
 
@@ -24,11 +24,12 @@ pub(super) struct Padded(pub(super) U256);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seconds(pub(super) u64);
 
-/// Number of characters that are shown of the start and the end of a long text.
+/// Number of characters at the start of a long text that messages show.
 const HEAD: usize = 24;
+/// Number of characters at the end of a long text that messages show.
 const TAIL: usize = 8;
 
-/// Longest text that is shown in full: a hash.
+/// Length of the longest text that messages show in full, which is the length of a hash.
 const WHOLE: usize = 66;
 
 // === impl Value ===
@@ -89,7 +90,7 @@ impl Value for U256 {
     }
 }
 
-/// `0x0` or `0x1`: a status, a parity.
+/// Parses `0x0` or `0x1`, such as a status or a parity.
 impl Value for bool {
     const WHAT: &'static str = "0x0 or 0x1";
 
@@ -136,7 +137,7 @@ impl Value for Seconds {
 
     fn read(raw: &str) -> Option<Self> {
         match JsonKind::of(raw.as_bytes()) {
-            // Neither `1e9` nor `-0`: plain digits have only one form.
+            // Accepts only digits, because they have a single form. JSON also allows `1e9` and `-0`.
             JsonKind::Number if raw.bytes().all(|digit| digit.is_ascii_digit()) => raw.parse().ok().map(Self),
             _ => u64::read(raw).map(Self),
         }
@@ -147,14 +148,14 @@ impl Value for Seconds {
     }
 }
 
-/// Returns the content of a string that starts with `0x`. The prefix stays, because the hex decoder strips one prefix
-/// at most.
+/// Returns the content of a string that starts with `0x`. The result includes the prefix, because the hex decoder
+/// strips at most one prefix and so rejects `0x0x`.
 fn prefixed(raw: &str) -> Option<&str> {
     let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
     inner.starts_with("0x").then_some(inner)
 }
 
-/// Returns the digits of a quantity, which has no leading zeros.
+/// Returns the digits of a quantity; `None` if the quantity has leading zeros or is otherwise malformed.
 fn quantity(raw: &str) -> Option<&str> {
     let digits = prefixed(raw)?.strip_prefix("0x")?;
     let written = match digits.as_bytes() {
@@ -164,18 +165,18 @@ fn quantity(raw: &str) -> Option<&str> {
     written.then_some(digits)
 }
 
-/// Parses up to 64 digits.
+/// Parses up to 64 hex digits.
 fn word(digits: &str) -> Option<U256> {
     let digits = digits.as_bytes();
     let mut padded = [b'0'; 64];
     padded.get_mut(64_usize.checked_sub(digits.len())?..)?.copy_from_slice(digits);
     let mut word = B256::ZERO;
-    // The decoder would strip a second `0x`, and then find too few digits.
+    // If the text has a second `0x`, the decoder strips it, finds too few digits, and fails.
     hex::decode_to_slice(padded, word.as_mut_slice()).ok()?;
     Some(word.into())
 }
 
-/// Formats text for a message: shortened in the middle, and with control characters escaped.
+/// Formats text for a message: escapes control characters, and leaves out the middle of a long text.
 pub(super) fn shown(text: &str) -> String {
     let count = text.chars().count();
     if count <= WHOLE {
