@@ -7,7 +7,7 @@ use super::quantity::QuantityError;
 pub enum Tag {
     /// The head.
     Latest,
-    /// The newest block that honest nodes will not reorganise away under normal conditions.
+    /// The newest block that no reorg removes under normal conditions, if most validators are honest.
     Safe,
     /// The newest block that consensus has finalized.
     Finalized,

@@ -28,7 +28,7 @@ impl Hash for TxHash {
     }
 }
 
-/// Feeds the hasher four words. A byte slice takes several times as long, and every cache hit pays for it.
+/// Feeds the hasher four words. Feeding it a byte slice would take several times as long, on every cache hit.
 fn hash_words<H: Hasher>(hash: B256, state: &mut H) {
     hash.0.as_chunks().0.iter().for_each(|word| state.write_u64(u64::from_ne_bytes(*word)));
 }
@@ -36,13 +36,13 @@ fn hash_words<H: Hasher>(hash: B256, state: &mut H) {
 /// Error of parsing a hash.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HashError {
-    /// No `0x` prefix. Nodes require it, too.
+    /// The text has no `0x` prefix, which nodes require, too.
     #[error("a hash starts with 0x")]
     NoPrefix,
-    /// Fewer or more than 64 digits.
+    /// The text has fewer or more than 64 digits.
     #[error("a hash has 64 hex digits, not {0}")]
     Length(usize),
-    /// A character that is not a hex digit.
+    /// A character is not a hex digit.
     #[error("a hash has only hex digits")]
     Digit,
 }
@@ -50,7 +50,7 @@ pub enum HashError {
 fn parse(text: &[u8]) -> Result<B256, HashError> {
     let digits = text.strip_prefix(b"0x").ok_or(HashError::NoPrefix)?;
     let mut hash = B256::ZERO;
-    // The decoder skips a second `0x`; the length check rejects it.
+    // If the digits start with a second `0x`, the decoder strips it, finds too few digits, and fails.
     if digits.len() == 64 && hex::decode_to_slice(digits, hash.as_mut_slice()).is_ok() {
         return Ok(hash);
     }

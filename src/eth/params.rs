@@ -51,8 +51,9 @@ struct Param<'a> {
     name: &'static str,
 }
 
-/// Returns the transaction hash if it is the only parameter and written without spaces and escapes, as nearly all
-/// clients write it. On `None` the caller uses [`read`], which accepts every valid form and reports errors.
+/// Returns the transaction hash if it is the only parameter and is written without spaces and escapes, as nearly all
+/// clients write it. If this returns `None`, the caller uses [`read`], which accepts every valid form and reports
+/// errors.
 pub(super) fn single_hash(params: &Params) -> Option<TxHash> {
     let quoted = params.as_bytes().strip_prefix(b"[\"")?.strip_suffix(b"\"]")?;
     TxHash::from_ascii(quoted).ok()

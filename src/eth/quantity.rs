@@ -13,19 +13,19 @@ pub struct TxPosition(pub u64);
 /// Error of parsing a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// No `0x` prefix: mostly decimal digits.
+    /// The text has no `0x` prefix. Usually it is a decimal number.
     #[error("a quantity starts with 0x")]
     NoPrefix,
-    /// `0x` without digits.
+    /// The text is `0x` without digits.
     #[error("a quantity has at least one hex digit; zero is 0x0")]
     Empty,
-    /// Leading zeros, as in `0x01`.
+    /// The digits have leading zeros, as in `0x01`.
     #[error("a quantity has no leading zeros")]
     LeadingZero,
-    /// A character that is not a hex digit.
+    /// A character is not a hex digit.
     #[error("a quantity has only hex digits")]
     Digit,
-    /// More than 64 bits.
+    /// The number needs more than 64 bits.
     #[error("the quantity is larger than 64 bits")]
     TooLarge,
 }

@@ -34,7 +34,7 @@ const HASH: &str = "a string of 0x and 64 hex digits";
 const NUMBER_OR_TAG: &str =
     "a string: a hex number such as \"0x1b4\", or latest, safe, finalized, earliest or pending";
 
-/// A part of the chain's content. The cache stores the first five and labels them in this order.
+/// A part of the chain's content. The cache stores the first five parts, and its labels have the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// A block with full transactions.
@@ -68,7 +68,7 @@ pub enum At {
     Tx(TxHash),
 }
 
-/// A question about chain content. Every cacheable call and every fetch is one.
+/// A question about chain content. Every cacheable call and every fetch is a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Query {
     /// The requested part.
@@ -97,7 +97,7 @@ impl Part {
     /// Number of parts.
     pub const COUNT: usize = Self::Number as usize + 1;
 
-    /// Returns the part that contains this one: the full block, or all receipts of a block.
+    /// Returns the part that contains this part: the full block, or all receipts of a block.
     pub fn whole(self) -> Self {
         match self {
             Self::Receipts | Self::Receipt => Self::Receipts,
@@ -205,7 +205,7 @@ impl Query {
         Self { at: block.into(), ..self }
     }
 
-    /// Returns whether the query names its block by hash: then its answer does not depend on the canonical chain.
+    /// Returns whether the query names its block by hash, so that the answer does not depend on the canonical chain.
     pub fn names_hash(self) -> bool {
         matches!(self.at, At::Hash(_))
     }
@@ -234,19 +234,19 @@ impl Query {
         }
     }
 
-    /// Returns whether the query asks for a count, which only the block itself proves.
+    /// Returns whether the query asks for a count, which can be proved only with the block itself.
     pub fn is_count(self) -> bool {
         matches!(self.part, Part::TransactionCount | Part::UncleCount) && self.at != At::Tag(Tag::Pending)
     }
 
-    /// Returns whether an answer can be verified. Counts, block numbers and the pending block cannot.
+    /// Returns whether an answer to this query can be verified. Counts, block numbers and the pending block cannot.
     pub fn is_verifiable(self) -> bool {
         !matches!(self.part, Part::TransactionCount | Part::UncleCount | Part::Number)
             && self.at != At::Tag(Tag::Pending)
     }
 
     /// Returns the query for the full block or the receipts list that contains the answer; `None` for a tag, because
-    /// its block changes.
+    /// the block that a tag resolves to changes.
     pub fn whole(self) -> Option<Self> {
         match self.at {
             At::Tag(_) => None,
@@ -255,7 +255,8 @@ impl Query {
         }
     }
 
-    /// Parses a call; `None` if it is not a query, or if its parameters have an unknown form.
+    /// Parses a call; `None` if the method is not that of a query, or if a leniently parsed method has parameters in an
+    /// unknown form.
     pub fn read(method: &str, params: &Params) -> Option<Result<Self, ParamError>> {
         let strictly = Self::read_strictly(method, params).transpose();
         strictly.or_else(|| Self::read_leniently(method, params).map(Ok))
@@ -340,7 +341,7 @@ impl Query {
         }
     }
 
-    /// Returns the parameters of the query in canonical form: equal queries have equal bytes.
+    /// Returns the parameters of the query in canonical form, so that equal queries have equal bytes.
     pub fn params(self) -> Params {
         let at = self.at.param();
         Params::from_own(match (self.part, self.index) {

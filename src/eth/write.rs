@@ -12,13 +12,14 @@ pub fn is_reset(method: &str) -> bool {
 ///
 /// In a batch such a call is a barrier: later calls run after it, so that a client reads its own writes.
 pub fn is_write(method: &str) -> bool {
-    // The most common calls.
+    // The most common calls are no writes, so they are ruled out first.
     if method.starts_with("eth_get") {
         return false;
     }
     const FAMILIES: [&str; 7] =
         ["evm_", "anvil_", "hardhat_", "miner_", "tenderly_", "eth_resend", "eth_cancel"];
-    // In any namespace: bundles (`eth_`, `mev_`), accounts (`personal_`), other chains' own methods (`zks_`).
+    // A method whose name starts with `send` is a write in any namespace: bundles (`eth_`, `mev_`), accounts
+    // (`personal_`), other chains' own methods (`zks_`).
     let sends = method.split_once('_').is_some_and(|(_, deed)| deed.starts_with("send"));
     sends || method == "debug_setHead" || FAMILIES.iter().any(|family| method.starts_with(family))
 }

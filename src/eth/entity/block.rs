@@ -25,7 +25,7 @@ pub struct Block {
 #[derive(Clone, Copy, Debug)]
 struct Transaction {
     whole: Span,
-    /// Span of its hash, quotes included.
+    /// Span of the transaction's hash, quotes included.
     hash: Span,
 }
 
@@ -105,7 +105,7 @@ impl Block {
         (0..self.transactions.len() as u64).filter_map(|index| self.transaction_hash(TxPosition(index)))
     }
 
-    /// Returns its memory use in bytes.
+    /// Returns the memory use of the block in bytes.
     pub fn weight(&self) -> usize {
         size_of::<Self>() + self.bytes.len() + size_of_val(&*self.transactions)
     }

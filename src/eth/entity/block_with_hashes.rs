@@ -66,7 +66,7 @@ impl BlockWithHashes {
         self.transactions == 0
     }
 
-    /// Returns its memory use in bytes.
+    /// Returns the memory use of the block in bytes.
     pub fn weight(&self) -> usize {
         size_of::<Self>() + self.bytes.len()
     }

@@ -13,16 +13,16 @@ use crate::{
 /// Error of reading a response that does not have the expected shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
-    /// Bytes that are not UTF-8.
+    /// The response is not UTF-8.
     #[error("not UTF-8")]
     NotUtf8,
-    /// Text that is not JSON.
+    /// The response is not JSON.
     #[error("not JSON: {0}")]
     NotJson(SyntaxError),
-    /// Longer than a 32-bit offset can address.
+    /// The response is longer than a 32-bit offset can address.
     #[error("larger than 4 GiB")]
     TooLarge,
-    /// A value of another kind.
+    /// A value is not of the expected kind.
     #[error("{what} is not {expected}")]
     Not {
         /// Name of the value.
@@ -30,7 +30,7 @@ pub enum ShapeError {
         /// Expected kind.
         expected: &'static str,
     },
-    /// A required member is missing, or an object has it twice.
+    /// A required member is missing, or an object has a member twice.
     #[error("member {0} is missing or duplicated")]
     Member(&'static str),
 }
@@ -50,7 +50,7 @@ pub(super) fn text(bytes: &[u8]) -> Result<&str, ShapeError> {
 }
 
 pub(super) fn span(range: &Range<usize>) -> Span {
-    // Does not truncate: `text` rejects longer responses.
+    // The casts do not truncate, because `text` rejects longer responses.
     Span { start: range.start as u32, end: range.end as u32 }
 }
 
@@ -70,7 +70,7 @@ pub(super) fn pick<const N: usize>(
     while let Some(name) = scanner.next_member(&mut first)? {
         let value = scanner.value()?;
         let name = &text[name];
-        // Other JSON readers unescape names, too.
+        // Names are compared unescaped, because other JSON readers unescape names, too.
         let name = if name.contains('\\') { unescape(name) } else { Cow::Borrowed(&name[1..name.len() - 1]) };
         if let Some(place) = names.iter().position(|candidate| *candidate == name) {
             if spans[place].is_some() {

@@ -1,7 +1,7 @@
 //! Blocks and receipts as the bytes of a node's response, with the byte ranges of their parts.
 //!
 //! Holdfast does not parse content into values and serialize it again: an answer to a client is one or a few slices of
-//! the upstream's bytes. Reading finds the ranges and parses a few members. It does not check them: `verify` does.
+//! the upstream's bytes. Reading finds the ranges and parses a few members. The module `verify` checks the members.
 
 mod block;
 mod block_with_hashes;
@@ -20,7 +20,8 @@ pub use self::{
 use super::{BlockHash, BlockNumber};
 use alloy_primitives::B256;
 
-/// The members of a block's header that Holdfast uses. All of them are the node's claims.
+/// The members of a block's header that Holdfast uses. Until `verify` has checked them, they are only the node's
+/// claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Hash of the block.
@@ -31,7 +32,7 @@ pub struct Header {
     pub number: BlockNumber,
     /// Root of the transactions trie.
     pub transactions_root: B256,
-    /// Number of uncles in the list.
+    /// Length of the list of uncles.
     pub uncles: u32,
     /// Unix timestamp in seconds; `None` if it is missing or not a quantity.
     pub timestamp: Option<u64>,

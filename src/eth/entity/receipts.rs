@@ -12,7 +12,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Receipts {
     bytes: Bytes,
-    /// Their block: the block that the first receipt names or, for an empty list, the block that a check assigned.
+    /// The block of the receipts: the block that the first receipt names or, for an empty list, the block that a check
+    /// assigned.
     home: Option<Home>,
     receipts: Box<[Receipt]>,
 }
@@ -26,7 +27,8 @@ struct Receipt {
 // === impl Receipts ===
 
 impl Receipts {
-    /// Reads `bytes` and stores them unchanged. Also returns the location that each receipt names.
+    /// Reads `bytes` and stores them unchanged. Also returns the location that each receipt names, which the caller
+    /// must check.
     ///
     /// # Errors
     /// If the bytes are not an array of receipts.
@@ -51,7 +53,7 @@ impl Receipts {
         Self { home: Some(home), ..self }
     }
 
-    /// Returns their block; `None` for an empty list that has no block assigned yet.
+    /// Returns the block of the receipts; `None` for an empty list that has no block assigned yet.
     pub fn home(&self) -> Option<Home> {
         self.home
     }
@@ -61,7 +63,7 @@ impl Receipts {
         self.home.filter(|_| !self.is_empty())
     }
 
-    /// Returns the hash of their block.
+    /// Returns the hash of the receipts' block.
     pub fn block(&self) -> Option<BlockHash> {
         self.home.map(|home| home.block)
     }
@@ -97,7 +99,7 @@ impl Receipts {
         self.receipts.iter().map(|receipt| receipt.transaction)
     }
 
-    /// Returns their memory use in bytes.
+    /// Returns the memory use of the receipts in bytes.
     pub fn weight(&self) -> usize {
         size_of::<Self>() + self.bytes.len() + size_of_val(&*self.receipts)
     }

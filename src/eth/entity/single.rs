@@ -25,9 +25,9 @@ pub struct SingleTransaction {
     bytes: Bytes,
     hash: TxHash,
     place: Option<Place>,
-    /// Whether it has a `blockNumber` but no `blockHash`.
+    /// Whether the transaction has a `blockNumber` but no `blockHash`.
     half_placed: bool,
-    /// Whether the query named it by block hash and position.
+    /// Whether the query named the transaction by block hash and position.
     of_block: bool,
 }
 
@@ -86,23 +86,24 @@ impl SingleTransaction {
         self.hash
     }
 
-    /// Returns whether it has a `blockNumber` but no `blockHash`. Then it is pending, and the number means nothing.
+    /// Returns whether the transaction has a `blockNumber` but no `blockHash`. Such a transaction is pending, and its
+    /// number has no meaning.
     pub fn is_half_placed(&self) -> bool {
         self.half_placed
     }
 
-    /// Marks it as the answer to a query by block hash and position.
+    /// Marks the transaction as the answer to a query by block hash and position.
     pub fn asked_of_block(self) -> Self {
         Self { of_block: true, ..self }
     }
 
-    /// Returns whether it is the answer to a query by block hash and position. Otherwise only its own members support
-    /// its place.
+    /// Returns whether the transaction is the answer to a query by block hash and position. If it is not, only its own
+    /// members name its place.
     pub fn is_asked_of_block(&self) -> bool {
         self.of_block
     }
 
-    /// Returns its location; `None` while it is pending.
+    /// Returns the transaction's location; `None` for a pending transaction.
     pub fn place(&self) -> Option<Place> {
         self.place
     }
@@ -112,7 +113,7 @@ impl SingleTransaction {
         self.bytes.clone()
     }
 
-    /// Returns its memory use in bytes.
+    /// Returns the memory use of the transaction in bytes.
     pub fn weight(&self) -> usize {
         size_of::<Self>() + self.bytes.len()
     }
@@ -139,7 +140,7 @@ impl SingleReceipt {
         self.hash
     }
 
-    /// Returns the location of that transaction.
+    /// Returns the location of the receipt's transaction.
     pub fn place(&self) -> Place {
         self.place
     }
@@ -149,7 +150,7 @@ impl SingleReceipt {
         self.bytes.clone()
     }
 
-    /// Returns its memory use in bytes.
+    /// Returns the memory use of the receipt in bytes.
     pub fn weight(&self) -> usize {
         size_of::<Self>() + self.bytes.len()
     }
