@@ -18,24 +18,24 @@ pub enum Answer {
 /// One response object of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IncomingAnswer {
-    /// The id of the call that it answers.
+    /// The id of the call that the response answers.
     pub id: IncomingId,
-    /// The payload; `None` if there is neither `result` nor `error`.
+    /// The payload; `None` if the response has neither `result` nor `error`.
     pub answer: Option<Answer>,
 }
 
 /// The id of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IncomingId {
-    /// A number, which may be an id of our own requests.
+    /// A number, which may be the id of one of Holdfast's requests.
     Own(u64),
-    /// `null`: the node could not read the request.
+    /// `null`, which means that the node could not read the request.
     Null,
-    /// Anything else, or none at all.
+    /// Any other id, or no id.
     Other,
 }
 
-/// Why a node's response is unreadable.
+/// Reason why a node's response is unreadable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
     /// The body is not UTF-8.
@@ -44,13 +44,13 @@ pub enum AnswerError {
         /// Offset of the first invalid byte.
         at: usize,
     },
-    /// The body is the beginning of a JSON text.
+    /// The body is the beginning of a JSON text, but the rest is missing.
     #[error("cut off after {len} bytes")]
     Truncated {
         /// Length of the body.
         len: usize,
     },
-    /// The body is something else, such as an HTML page.
+    /// The body is not JSON. It may be an HTML page, for example.
     #[error("not JSON: {0}")]
     NotJson(#[source] SyntaxError),
     /// The body is JSON, but neither an object nor an array of objects.

@@ -57,7 +57,7 @@ impl Params {
     /// Creates params from an array that the program itself wrote.
     ///
     /// # Panics
-    /// In debug builds, if it is not a JSON array.
+    /// In debug builds, if `raw` is not a JSON array.
     pub fn from_own(raw: impl Into<ByteString>) -> Self {
         let raw = raw.into();
         debug_assert!(
@@ -86,7 +86,7 @@ impl Params {
                 &text[range]
             })
         })
-        // There is nothing to scan past the end.
+        // `fuse` ensures that nothing is scanned past the end of the array.
         .fuse()
     }
 }

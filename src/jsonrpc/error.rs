@@ -9,15 +9,15 @@ use bytes::Bytes;
 pub enum Code {
     /// The body is not JSON.
     Parse,
-    /// JSON, but not a request; an empty batch; a batch that is too long.
+    /// The body is JSON but not a request, or it is a batch that is empty or too long.
     InvalidRequest,
-    /// A method that is unknown or not allowed.
+    /// The method is unknown or not allowed.
     MethodNotFound,
-    /// Parameters that no node would accept.
+    /// No node would accept the parameters.
     InvalidParams,
     /// A bug in Holdfast.
     Internal,
-    /// The client or the upstream is over its rate.
+    /// The client or the upstream is over its rate limit.
     RateLimited,
     /// No upstream could answer.
     UpstreamFailed,
@@ -32,9 +32,9 @@ pub enum Code {
 /// An error object that Holdfast creates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorObject {
-    /// The reason, for programs.
+    /// The reason, as a code for programs.
     pub code: Code,
-    /// The reason and a remedy, for people.
+    /// The reason and a remedy, as text for people.
     pub message: Cow<'static, str>,
 }
 

@@ -4,7 +4,8 @@ use std::{fmt, ops::Range};
 
 use bytes::Bytes;
 
-/// Longest id that is stored inline, in the space that a `Bytes` takes anyway. Clients rarely send longer ones.
+/// Length of the longest id that is stored inline, in the space that a `Bytes` takes anyway. Clients rarely send longer
+/// ids.
 const SHORT: usize = 30;
 
 /// A JSON number, string or `null`, as the bytes that the client sent.
@@ -15,7 +16,7 @@ pub struct RawId(Text);
 
 #[derive(Clone)]
 enum Text {
-    /// A copy: a slice of the request would cost a reference count.
+    /// A copy of the id. A slice of the request body would cost an update of its reference count.
     Short {
         bytes: [u8; SHORT],
         len: u8,
@@ -26,7 +27,7 @@ enum Text {
 // === impl RawId ===
 
 impl RawId {
-    /// The id of a reply to a request whose id could not be read.
+    /// The id of the reply to a request whose id could not be read.
     pub const NULL: Self = {
         let mut bytes = [0; SHORT];
         (bytes[0], bytes[1], bytes[2], bytes[3]) = (b'n', b'u', b'l', b'l');

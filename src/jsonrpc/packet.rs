@@ -28,11 +28,11 @@ pub enum Entry {
         /// The reason.
         error: ErrorObject,
     },
-    /// An invalid notification: it is not executed and gets no answer.
+    /// An invalid notification, which is not executed and gets no answer.
     Ignored,
 }
 
-/// Why a body is refused as a whole.
+/// Reason why a request body is refused as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
     /// The body is not UTF-8, which is checked first.
@@ -55,7 +55,7 @@ pub enum PacketError {
     },
 }
 
-/// Ranges of the members of a request object. The last of duplicates counts.
+/// Ranges of the members of a request object. If a member occurs more than once, the last one is used.
 #[derive(Default)]
 struct Members {
     version: Option<Range<usize>>,
@@ -137,7 +137,7 @@ impl Entry {
             None => Params::EMPTY,
             Some(range) => match JsonKind::of(&text.as_bytes()[range.clone()]) {
                 JsonKind::Array => Params::new(text.slice_ref(&text[range])),
-                // Old clients send `null` for no params; nodes accept it.
+                // Old clients send `null` if there are no params, and nodes accept that.
                 JsonKind::Null => Params::EMPTY,
                 _ => {
                     let error = ErrorObject::new(
@@ -165,7 +165,7 @@ impl Members {
         let mut first = true;
         while scanner.another_member(&mut first)? {
             let member = match () {
-                // The usual spelling; others may have spaces or escapes.
+                // The first four arms match the usual spelling. The last arm also reads names with spaces or escapes.
                 () if scanner.pass(br#""jsonrpc":"#) => Some(&mut members.version),
                 () if scanner.pass(br#""id":"#) => Some(&mut members.id),
                 () if scanner.pass(br#""method":"#) => Some(&mut members.method),

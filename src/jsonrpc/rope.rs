@@ -1,4 +1,4 @@
-//! A body made of pieces: small ones are copied together, large ones are referenced.
+//! A body made of pieces: small pieces are copied together, and large pieces are referenced.
 
 use std::io::IoSlice;
 
@@ -7,13 +7,14 @@ use bytes::{Buf, Bytes, BytesMut};
 /// Size from which a piece is cheaper to reference than to copy.
 const REFERENCE_FROM: usize = 4096;
 
-/// Capacity of a buffer for copied pieces: a full one is not grown, which would move its bytes, but followed by another.
+/// Capacity of a buffer for copied pieces. A full buffer is followed by a new buffer, because growing it would move its
+/// bytes.
 const TOGETHER: usize = 16 * 1024;
 
 /// A sequence of byte pieces, written to a socket with one vectored write.
 #[derive(Clone, Debug, Default)]
 pub struct Rope {
-    /// The first piece. Most answers have only this one, and need no list.
+    /// The first piece. Most answers have only this piece, and so need no list.
     front: Bytes,
     /// The other pieces, in reverse order.
     rest: Vec<Bytes>,
@@ -110,13 +111,13 @@ impl RopeWriter {
         self.len == 0
     }
 
-    /// Reserves space for `copied` bytes and, if it is small enough to be copied, a piece of `piece` bytes.
+    /// Reserves space for `copied` bytes, and for a piece of `piece` bytes if that piece is small enough to be copied.
     pub(super) fn reserve(&mut self, copied: usize, piece: usize) {
         let more = copied + if piece < REFERENCE_FROM { piece } else { 0 };
         if more <= self.tail.capacity() - self.tail.len() {
             return;
         }
-        // The first reply is often the only one.
+        // The first buffer gets no spare room, because the first reply is often the only reply.
         let room = if self.len == 0 { more } else { more.max(TOGETHER) };
         self.flush();
         self.tail = BytesMut::with_capacity(room);
@@ -128,7 +129,7 @@ impl RopeWriter {
         self.tail.extend_from_slice(bytes);
     }
 
-    /// Appends `bytes`: copies small ones, references large ones.
+    /// Appends `bytes`: copies a small piece, and references a large piece.
     pub fn push(&mut self, bytes: Bytes) {
         if bytes.len() < REFERENCE_FROM {
             return self.copy(&bytes);
@@ -138,7 +139,7 @@ impl RopeWriter {
         self.whole.push(bytes);
     }
 
-    /// Returns everything in the order in which it was written.
+    /// Returns all pieces in the order in which they were written.
     pub fn finish(mut self) -> Rope {
         if self.whole.is_empty() {
             return self.tail.freeze().into();

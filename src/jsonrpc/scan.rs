@@ -1,13 +1,13 @@
 //! Scans JSON text and returns where values begin and end.
 //!
-//! Builds no values and does not recurse: an open bracket takes one bit, so five megabytes of `[` take 640 KB and no stack.
-//! The grammar is strictly that of RFC 8259.
+//! The scanner builds no values and does not recurse. It stores one bit for each open bracket, so five megabytes of `[`
+//! take 640 KB of heap and no stack. It accepts exactly the grammar of RFC 8259.
 
 use std::ops::Range;
 
 use super::string::plain;
 
-/// Why a text is not JSON.
+/// Reason why a text is not JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected {expected} at byte {at}")]
 pub struct SyntaxError {
@@ -43,9 +43,9 @@ pub struct Scanner<'a> {
 #[derive(Default)]
 struct Nesting {
     depth: usize,
-    /// Up to 64 innermost levels, the innermost in the lowest bit.
+    /// The innermost levels, at most 64, with the innermost in the lowest bit.
     near: u64,
-    /// Full words of the outer levels.
+    /// The outer levels, 64 in each word.
     far: Vec<u64>,
 }
 
@@ -92,8 +92,8 @@ impl<'a> Scanner<'a> {
         self.at += 1;
     }
 
-    /// Inside an object: returns `true` if another member follows, whose [name](Self::name) and value the caller scans. At
-    /// the closing brace, skips it and returns `false`.
+    /// Inside an object: returns `true` if another member follows, whose [name](Self::name) and value the caller scans.
+    /// At the closing brace, skips it and returns `false`.
     ///
     /// # Errors
     /// If the text is not JSON.
@@ -112,10 +112,10 @@ impl<'a> Scanner<'a> {
         passed
     }
 
-    /// Inside an object: scans the next member's name and returns its range, quotes included. At the closing brace, skips it
-    /// and returns `None`.
+    /// Inside an object: scans the next member's name and returns its range, quotes included. At the closing brace,
+    /// skips it and returns `None`.
     ///
-    /// `first` is `true` before the first member; this clears it. The caller scans the value.
+    /// `first` is `true` before the first member, and this method sets it to `false`. The caller scans the value.
     ///
     /// # Errors
     /// If the text is not JSON.
@@ -126,8 +126,8 @@ impl<'a> Scanner<'a> {
         self.name().map(Some)
     }
 
-    /// Inside an array: returns `true` if another element follows, which the caller scans. At the closing bracket, skips it
-    /// and returns `false`.
+    /// Inside an array: returns `true` if another element follows, which the caller scans. At the closing bracket,
+    /// skips it and returns `false`.
     ///
     /// # Errors
     /// If the text is not JSON.
@@ -171,7 +171,7 @@ impl<'a> Scanner<'a> {
                 }
                 _ => self.scalar()?,
             }
-            // A value has ended; the brackets around it may end as well.
+            // A value has ended. The arrays and objects around it may end here, too.
             loop {
                 let Some(object) = open.innermost() else { return Ok(start..self.at) };
                 match (object, self.peek()) {
@@ -208,7 +208,8 @@ impl<'a> Scanner<'a> {
         SyntaxError { at: self.at, expected }
     }
 
-    /// Places the error at the end of the text if the text is cut off, as in `tru` or `"\u00`, rather than wrong.
+    /// Returns a syntax error. If the text is cut off, as in `tru` or `"\u00`, the error is at the end of the text, so
+    /// that callers can tell a truncated text from a wrong one.
     fn cut_or_wrong(&self, cut: bool, expected: &'static str) -> SyntaxError {
         SyntaxError { at: if cut { self.text.len() } else { self.at }, expected }
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// Returns the text of a scanned string; `raw` includes its quotes.
 ///
-/// Borrows unless there are escapes. An unpaired surrogate becomes U+FFFD, as in Go.
+/// Borrows from `raw` unless the string contains escapes. An unpaired surrogate becomes U+FFFD, as in Go.
 pub fn unescape(raw: &str) -> Cow<'_, str> {
     let inner = &raw[1..raw.len() - 1];
     if plain(inner.as_bytes()) == inner.len() {
@@ -30,7 +30,8 @@ pub fn unescape(raw: &str) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// Reads the four digits after `\u`, and those of a second unit if the first is a high surrogate.
+/// Reads the four digits after `\u`. If they are a high surrogate, also reads the `\u` and four digits of the low
+/// surrogate that follows.
 fn utf16_unit(rest: &mut &str) -> char {
     let unit = |digits: &str| u16::from_str_radix(digits, 16).unwrap_or(0xFFFD);
     let first = unit(&rest[..4]);
@@ -53,11 +54,14 @@ fn utf16_unit(rest: &mut &str) -> char {
     }
 }
 
-/// Bytes that are scanned 8 at a time: a string that is longer is probably much longer.
+/// Number of bytes at the start of a string that are scanned 8 at a time. A longer string is probably much longer, so
+/// its rest is scanned 32 bytes at a time.
 const SHORT: usize = 24;
 
-/// Returns the number of bytes before the first quote, backslash or control character. Most scanned bytes are in strings:
-/// names and numbers end soon, hashes and data are scanned 32 bytes at a time.
+/// Returns the number of bytes before the first quote, backslash or control character.
+///
+/// Most scanned bytes are in strings, so this function must be fast: for names and numbers, which end soon, and for
+/// hashes and data, which are long.
 #[inline(always)]
 pub(super) fn plain(text: &[u8]) -> usize {
     let mut passed = 0;
@@ -86,7 +90,8 @@ fn is_special(byte: u8) -> bool {
     byte == b'"' || byte == b'\\' || byte < 0x20
 }
 
-/// Returns whether any byte is special. Has no branch between bytes, so that the compiler compares them all at once.
+/// Returns whether any byte is special. There is no branch between bytes, so that the compiler compares all bytes at
+/// once.
 fn has_special(wide: &[u8; 32]) -> bool {
     let marks = wide.map(|byte| u8::from(byte == b'"') | u8::from(byte == b'\\') | u8::from(byte < 0x20));
     marks.iter().fold(0, |any, mark| any | mark) != 0
@@ -100,7 +105,8 @@ fn special_in(word: [u8; 8]) -> Option<usize> {
     let word = u64::from_le_bytes(word);
     let is_zero = |word: u64| word.wrapping_sub(ONES) & !word;
     let control = word.wrapping_sub(ONES * 0x20) & !word;
-    // A borrow can wrongly mark bytes above a special one, never below it.
+    // A borrow in the subtraction can wrongly mark a byte above a special byte, but none below it, so the lowest mark
+    // is always right.
     let marked = (is_zero(word ^ (ONES * 0x22)) | is_zero(word ^ (ONES * 0x5c)) | control) & HIGH;
     (marked != 0).then(|| marked.trailing_zeros() as usize / 8)
 }

@@ -113,7 +113,7 @@ pub(super) fn any_id() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Generates an entry of a batch, with the id and error code of its answer; `None` if it gets none.
+/// Generates an entry of a batch, with the id and error code of its answer; `None` if it gets no answer.
 fn any_entry() -> impl Strategy<Value = (String, Option<(String, Option<Code>)>)> {
     prop_oneof![
         any_id().prop_map(|id| (
