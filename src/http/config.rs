@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::sender::{address::Network, host::HostName, key::KeyConfig};
 use crate::proxy::{MethodsConfig, Rate};
 
-/// Largest burst: a larger one would limit nothing.
+/// Largest burst. A larger burst would limit nothing.
 const MOST_AT_ONCE: u32 = 1_000_000;
 
 /// Limits of requests, and access rules.
@@ -18,32 +18,34 @@ const MOST_AT_ONCE: u32 = 1_000_000;
 pub struct Config {
     /// The largest request body.
     pub max_body: ByteSize,
-    /// Time for a whole body to arrive: long enough for a slow uplink, too short to hold a permit for long. Not
-    /// configurable: only tests change it.
+    /// Time for a whole body to arrive. It is long enough for a slow uplink, and short enough that a slow client does
+    /// not hold a permit for long. This is not a configuration key: only tests change it.
     #[serde(skip)]
     pub body_timeout: Duration,
-    /// The most calls in one batch.
+    /// Maximum number of calls in one batch.
     pub max_batch: usize,
-    /// Calls of one batch that run at a time: more would only queue upstream. Not configurable.
+    /// Maximum number of calls of one batch that run at a time. More calls would only wait for the upstream. This is
+    /// not a configuration key.
     #[serde(skip)]
     pub batch_concurrency: usize,
-    /// Time after which no further call of a batch begins. Not configurable: only tests change it.
+    /// Time after which no further call of a batch begins. This is not a configuration key: only tests change it.
     #[serde(skip)]
     pub batch_timeout: Duration,
-    /// Largest total size of a batch's answers: a hundred large blocks with receipts. Not configurable: only tests
-    /// change it.
+    /// Largest total size of a batch's answers, enough for a hundred large blocks with receipts. This is not a
+    /// configuration key: only tests change it.
     #[serde(skip)]
     pub max_batch_answer: ByteSize,
     /// Whether cached answers are sent as gzip to clients that accept it.
     pub compress: bool,
-    /// Most requests at a time; further ones are shed.
+    /// Maximum number of requests in flight. Further requests are refused.
     pub max_in_flight: usize,
-    /// Most requests of one client at a time. If `None`: half of `max_in_flight`, or all of it for a shared address.
+    /// Maximum number of requests of one client in flight. `None` stands for half of `max_in_flight`, and for an
+    /// address that many clients share for `max_in_flight` itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_per_client: Option<usize>,
     /// Web pages that may read answers: `*`, or a list of origins.
     pub allowed_origins: Vec<String>,
-    /// Hosts that the listener serves, besides its default ones.
+    /// Hosts that the listener serves in addition to its default hosts.
     pub allowed_hosts: Vec<HostName>,
     /// Proxies whose `x-forwarded-for` is trusted.
     pub trusted_proxies: Vec<Network>,
@@ -78,8 +80,8 @@ impl Default for Config {
             body_timeout: Duration::from_secs(10),
             max_batch: 1000,
             batch_concurrency: 32,
-            // Twice the deadline of a call: writes run one after another, and if the first one times out, the next one
-            // must still get its turn.
+            // This is twice the deadline of a call. Writes run one after another, and if the first write times out, the
+            // next write must still begin.
             batch_timeout: Duration::from_secs(60),
             max_batch_answer: ByteSize::mib(64),
             compress: true,
@@ -116,7 +118,7 @@ impl Config {
     /// Checks the rules for clients: bursts, and names, hashes and methods of keys.
     ///
     /// # Errors
-    /// If a setting is invalid; names the first one.
+    /// If a setting is invalid. The error names the first invalid setting.
     pub fn check(&self) -> Result<(), ConfigError> {
         check_burst("burst".to_owned(), self.rate, self.burst)?;
         let (mut names, mut hashes) = (BTreeSet::new(), BTreeSet::new());

@@ -11,7 +11,7 @@ use crate::{
     jsonrpc::PacketError,
 };
 
-/// Why a request is refused as a whole.
+/// Reason why a request is refused as a whole.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum HttpError {
     /// The request is for a host that the listener does not serve.
@@ -22,7 +22,7 @@ pub enum HttpError {
         "a key is needed here: send it as authorization: Bearer KEY, as x-api-key: KEY, or in the path /k/KEY"
     )]
     NoKey,
-    /// The request has only unknown keys.
+    /// The request contains only unknown keys.
     #[error("unknown key; ask the operator of this service for a valid one")]
     BadKey,
     /// The method is not POST.
@@ -43,7 +43,7 @@ pub enum HttpError {
     /// The body is compressed.
     #[error("send the body uncompressed, without content-encoding")]
     ContentEncoding,
-    /// The body is too large, as announced or as read.
+    /// The body, or the length that the request announces, is too large.
     #[error("the body is larger than {max} bytes; send it in parts")]
     BodyTooLarge {
         /// The limit in force.
@@ -61,19 +61,19 @@ pub enum HttpError {
     /// The body is not a JSON-RPC packet.
     #[error(transparent)]
     Packet(PacketError),
-    /// The request holds no call, and its client is over its rate.
+    /// The request contains no readable packet, and its client is over its rate limit.
     #[error("too many calls; come back in {}", Wait(*wait))]
     RateLimited {
-        /// Time until the client may send the next one.
+        /// Time until the client may send the next call.
         wait: Duration,
     },
     /// Too many requests without a valid key came from one address.
     #[error("too many requests without a valid key; send one, or come back in {}", Wait(*wait))]
     TooManyUnauthenticated {
-        /// Time until the next such request is checked.
+        /// Time until the address may send another request without a valid key.
         wait: Duration,
     },
-    /// Too many requests are in flight, or too many bytes of answers that clients have not read.
+    /// Too many requests are in flight, or too many bytes of answers wait for clients to read them.
     #[error("too many requests at once; try again shortly")]
     Overloaded,
     /// Too many bytes of requests and of upstream answers are being read.
@@ -84,7 +84,7 @@ pub enum HttpError {
     ClientLimit,
 }
 
-/// Why a batch leaves out the answer to a call: the call did not begin, or its answer does not fit.
+/// Reason why a batch leaves out the answer to a call. Either the call did not begin, or its answer does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeftOut {
     /// The answers exceed the limit of a batch.

@@ -30,7 +30,7 @@ struct Labels {
     reason: &'static str,
 }
 
-/// Calls that panicked since the process started.
+/// Number of calls that panicked since the process started.
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
 /// Returns the number of calls that panicked since the process started.
@@ -66,7 +66,8 @@ impl Metrics {
             "Bytes saved by sending responses as gzip",
             metrics.0.saved.clone(),
         );
-        // Created at 0: `rate()` does not see the first increment of a counter that appears with it.
+        // All counters are created at start, because `rate()` in Prometheus ignores the first value of a counter that
+        // appears with its first increment.
         for reason in HttpError::REASONS {
             drop(metrics.0.refused.get_or_create(&Labels { reason }));
         }
@@ -82,7 +83,7 @@ impl Metrics {
         HttpError::REASONS.into_iter().map(count)
     }
 
-    /// Counts a response of `sent` bytes of gzip, `plain` bytes uncompressed.
+    /// Counts a gzip response of `sent` bytes, which would have `plain` bytes uncompressed.
     pub(super) fn compressed(&self, plain: usize, sent: usize) {
         self.0.compressed.inc();
         self.0.saved.inc_by(plain.saturating_sub(sent) as u64);

@@ -1,6 +1,6 @@
-//! The edge: HTTP in, JSON-RPC packets through, HTTP out.
+//! The edge: receives HTTP requests, runs the calls of their JSON-RPC packets, and sends HTTP responses.
 //!
-//! [`stack()`] composes the edge from layers around the packet reader. [`Access`] and [`Reloadable`] hold the
+//! [`stack()`] composes the edge from layers around the packet reader. [`Access`] and [`Reloadable`] contain the
 //! settings that a reload changes. [`rescue`] is the only module that turns an error or a panic into a status,
 //! a code and a message.
 //!

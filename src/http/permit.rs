@@ -1,4 +1,4 @@
-//! The number of requests in flight, in total and for each client, and its limits.
+//! Counts and limits the requests in flight, in total and for each client.
 
 use std::sync::{
     Arc,
@@ -28,7 +28,7 @@ struct Places {
 #[derive(Debug)]
 pub(super) struct Permit {
     places: Arc<Places>,
-    /// The client that the permit counts for, if the client has a limit of its own.
+    /// The client whose count includes this permit, if the client has a limit of its own.
     client: Option<Client>,
 }
 
@@ -60,13 +60,13 @@ impl InFlightLimit {
         Ok(permit)
     }
 
-    /// Number of requests in flight.
+    /// Returns the number of requests in flight.
     pub(super) fn taken(&self) -> usize {
         self.0.taken.load(Relaxed)
     }
 
-    /// Applies the limits of another configuration. If more requests are in flight, new ones are refused until enough of
-    /// them are done.
+    /// Applies the limits of another configuration. If more requests are in flight than the new limit allows, new
+    /// requests are refused until enough of the others are done.
     pub(super) fn set(&self, config: &Config) {
         self.0.limit.store(Arc::new(limit(config)));
     }

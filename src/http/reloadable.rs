@@ -17,7 +17,7 @@ use super::{
 };
 use crate::budget::ByteBudget;
 
-/// The edge's limits that are in force. Clones share them.
+/// The edge's limits and CORS rules in force. Clones share them.
 ///
 /// A request keeps the limits that were in force when it arrived.
 #[derive(Clone, Debug)]

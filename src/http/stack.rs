@@ -37,7 +37,8 @@ pub struct Edge {
     pub admin: Option<String>,
 }
 
-/// Returns a service that answers HTTP requests with `proxy`, under the limits in force. Cheap to clone, never fails.
+/// Returns a service that answers HTTP requests with `proxy`, under the limits in force. The service is cheap to clone
+/// and never fails.
 pub fn stack<P, B>(
     settings: Reloadable,
     edge: Edge,
@@ -62,16 +63,18 @@ where
         settings.config().clone(),
     );
     ServiceBuilder::new()
-        // Outermost: sees the final response to every request.
+        // Tracing is outermost, so that it sees the final response to every request.
         .layer(TraceLayer)
-        // Above rescue: web pages must be able to read errors, too. Preflights end here.
+        // CORS is above rescue, so that web pages can read errors, too. This layer also answers preflights.
         .layer(CorsLayer(settings.cors().clone()))
-        // Above everything that can fail: no raw error and no panic escapes from the layers below.
+        // Rescue is above everything that can fail, so that no raw error and no panic escapes from the layers below.
         .layer(RescueLayer(edge.access.metrics().clone()))
-        // Above the in-flight limit: a refused request takes no permit. `Caller` carries the client's policy and rate on to
-        // `proxy/stack.rs`: rates are per call, and a request may hold a thousand calls.
+        // Authentication is above the in-flight limit, so that a refused request takes no permit. This layer passes the
+        // client's policy and rate on in `Caller`. The layers of `proxy/stack.rs` apply both to each call, because a
+        // request may contain a thousand calls.
         .layer(AuthLayer::new(edge.access, edge.listen, browser_hint(edge.admin).into()))
-        // Sheds load before bodies are read; waiting here would hold the memory that the limit saves.
+        // This limit refuses excess requests before their bodies are read. Requests that wait here instead would take
+        // up the memory that the limit saves.
         .layer(in_flight)
         .service(rpc)
 }

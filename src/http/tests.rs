@@ -132,7 +132,7 @@ async fn oversized_batch_answer_is_an_error_and_ends_the_batch() {
 #[tokio::test]
 async fn request_bodies_over_the_shared_budget_are_refused() {
     let edge = edge(&Config::default());
-    // The budget of these tests is 1 MiB: one of these fits, two do not.
+    // The budget of these tests is 1 MiB: one such request fits, but not two.
     let large = call("hang", &json!([0, "x".repeat(700 << 10)])).to_string();
     let hanging = tokio::spawn(edge.clone().oneshot(post(&large)));
     tokio::task::yield_now().await;
@@ -177,7 +177,7 @@ async fn writes_in_a_batch_run_alone_and_in_order() {
 #[tokio::test]
 async fn unread_answers_share_one_bound() {
     let edge = edge(&Config::default());
-    // The budget of these tests is 1 MiB: one of these fits, two do not; small ones always do.
+    // The budget of these tests is 1 MiB: one such answer fits, but not two. Small answers always fit.
     let large = call("fine", &json!([700 << 10])).to_string();
     let Ok(untaken) = edge.clone().oneshot(post(&large)).await;
     let (status, reply) = send(&edge, &large).await;
@@ -241,7 +241,7 @@ async fn batch_answers_count_as_soon_as_they_exist() {
         let hanging = tokio::spawn(edge.clone().oneshot(post(&batch.to_string())));
         tokio::task::yield_now().await;
         assert_eq!(send(&edge, &large.to_string()).await.0, StatusCode::SERVICE_UNAVAILABLE);
-        // Batches of other clients get the answers that fit, and an error for each of the others.
+        // Other batches get the answers that fit, and an error for each of the other calls.
         let small = call("fine", &json!([10]));
         let (status, replies) = send(&edge, &json!([small, large, small]).to_string()).await;
         assert_eq!(status, StatusCode::OK);
@@ -283,14 +283,14 @@ async fn answer_to_a_write_is_sent_even_over_budget() {
     let read = call("fine", &json!([300 << 10]));
     let (status, replies) = send(&edge, &json!([write, read, write]).to_string()).await;
     assert_eq!((status, replies[0]["result"].as_str().map(str::len)), (StatusCode::OK, Some(400 << 10)));
-    // The client may send calls again that did not begin.
+    // The other calls did not begin, so the client may send them again.
     assert_eq!(
         (&replies[1]["error"]["code"], &replies[2]["error"]["code"]),
         (&json!(-32013), &json!(-32013))
     );
     drop(untaken);
 
-    // The same holds if its answer exceeds the limit of a batch.
+    // The answer to a write is also sent if it exceeds the limit of a batch.
     let (_, replies) = send(&edge, &json!([large, write, call("hang", &json!([]))]).to_string()).await;
     assert_eq!(replies[1]["result"].as_str().map(str::len), Some(400 << 10));
     assert_eq!(replies[2]["error"]["code"], -32600);
@@ -315,7 +315,7 @@ async fn batch_starts_no_entry_after_its_deadline() {
         let start = time::Instant::now();
         let (status, replies) = send(&edge, &json!(batch).to_string()).await;
         assert_eq!(status, StatusCode::OK);
-        // Begun at 0 s, 25 s and 50 s; the calls of 50 s finish.
+        // Calls begin at 0 s, 25 s and 50 s, and those that begin at 50 s may finish.
         assert_eq!((start.elapsed().as_secs(), begun.load(Relaxed)), (75, 3 * each), "{method}");
         assert_eq!(replies.as_array().unwrap().len(), 1000);
         assert_eq!(replies[3 * each - 1]["result"], 0);

@@ -18,21 +18,21 @@ use crate::{
     trace::{TRACEPARENT, TraceContext, span},
 };
 
-/// The client's id of a request, echoed in the response.
+/// Header with the client's id for a request. The response repeats the id.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Puts a [`Trace`] around a service.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TraceLayer;
 
-/// Echoes request ids, runs each request within its client's trace, and logs requests and their status at debug level;
-/// without paths, which may hold keys. Passes a request straight through if it has no id and no trace, and debug spans are
-/// disabled.
+/// Copies request ids to responses, runs each request within its client's trace, and logs requests and their status at
+/// debug level. It does not log paths, which may contain keys. If a request has no id and no trace, and debug spans are
+/// disabled, this layer only forwards the request.
 #[derive(Clone, Debug)]
 pub(super) struct Trace<S>(S);
 
 pin_project! {
-    /// Runs a request within its span and its trace, and echoes its id.
+    /// Runs a request within its span and its trace, and copies its id to the response.
     pub(super) struct Traced<F> {
         #[pin]
         inner: InContext<F>,
@@ -42,7 +42,7 @@ pin_project! {
     }
 }
 
-/// The headers that matter here, found in one pass.
+/// The headers that this layer uses, found in one pass.
 #[derive(Default)]
 struct TraceHeaders<'a> {
     id: Option<&'a HeaderValue>,
@@ -50,7 +50,8 @@ struct TraceHeaders<'a> {
     is_traced: bool,
 }
 
-/// Longest method or request id in a span: clients choose these texts, and spans wait in memory for their export.
+/// Length of the longest method or request id that a span contains. It is limited because clients choose these texts,
+/// and spans stay in memory until they are exported.
 const LONGEST_LOGGED: usize = 128;
 
 /// Returns the text, or a placeholder if it is too long.
@@ -76,7 +77,7 @@ where
 {
     type Response = Response<B>;
     type Error = S::Error;
-    // On the heap, because few requests are traced.
+    // The traced future is boxed, because few requests are traced.
     type Future = Either<S::Future, Pin<Box<Traced<S::Future>>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
@@ -138,7 +139,7 @@ impl<'a> TraceHeaders<'a> {
         let mut named = Self::default();
         for (name, value) in headers {
             if name == REQUEST_ID {
-                // Uses the first of several headers.
+                // If there are several such headers, the first one is used.
                 named.id.get_or_insert(value);
             } else if name == TRACEPARENT {
                 named.is_traced = true;

@@ -38,7 +38,7 @@ pub(in crate::http) struct AuthLayer {
     hint: Bytes,
 }
 
-/// Admits the requests that the rules in force allow, before it reads any of their bodies.
+/// Admits the requests that the rules in force allow, before their bodies are read.
 #[derive(Clone, Debug)]
 pub(in crate::http) struct Auth<S> {
     inner: S,
@@ -47,10 +47,10 @@ pub(in crate::http) struct Auth<S> {
     hint: Bytes,
 }
 
-/// An admitted request, with the parts of its head that matter further on.
+/// An admitted request, with the parts of its head that the inner services need.
 #[derive(Debug)]
 pub(in crate::http) struct Admitted<B> {
-    /// The head, or the reason to refuse it.
+    /// The head, or the reason to refuse the request.
     pub(in crate::http) head: Result<RequestHead, HttpError>,
     pub(in crate::http) body: B,
     /// The client, its policy and its rate.
@@ -60,7 +60,7 @@ pub(in crate::http) struct Admitted<B> {
 // === impl AuthLayer ===
 
 impl AuthLayer {
-    /// Creates the layer for a listener on this address, if there is one.
+    /// Creates the layer. `listener` is the address of the listener, if there is one.
     pub(in crate::http) fn new(access: Access, listener: Option<IpAddr>, hint: Bytes) -> Self {
         let is_loopback = listener.is_some_and(|address| address.to_canonical().is_loopback());
         Self { access, is_loopback, hint }

@@ -1,4 +1,4 @@
-//! CORS: which web pages may read answers.
+//! CORS rules, which decide which web pages may read answers.
 
 use std::{
     pin::Pin,
@@ -15,7 +15,7 @@ use tower_http::cors::{self, AllowHeaders, AllowOrigin, ExposeHeaders};
 
 use crate::http::{config::Config, sender::header::first, trace::REQUEST_ID};
 
-/// How long browsers cache a preflight; they cap it at two hours or a day themselves.
+/// Time for which browsers may cache a preflight response. Browsers cap it at two hours or a day.
 const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Puts a [`Cors`] around a service.
@@ -33,7 +33,7 @@ pub(in crate::http) struct Cors<S> {
 #[derive(Clone, Debug)]
 pub(in crate::http) struct CorsRules(Arc<ArcSwap<cors::CorsLayer>>);
 
-/// Allows the origins of `http.allowed_origins`; any origin, if `*` is among them.
+/// Returns CORS rules that allow the origins of `http.allowed_origins`, or any origin if `*` is among them.
 fn rules(config: &Config) -> cors::CorsLayer {
     let origins = &config.allowed_origins;
     let origins = if origins.iter().any(|origin| origin == "*") {
@@ -45,7 +45,7 @@ fn rules(config: &Config) -> cors::CorsLayer {
         .allow_origin(origins)
         .allow_methods([Method::POST, Method::OPTIONS])
         .allow_headers(AllowHeaders::mirror_request())
-        // Public web pages use a sidecar on their visitor's machine: that is a private network.
+        // A public web page may use Holdfast on its visitor's machine, which browsers treat as a private network.
         .allow_private_network(true)
         .expose_headers(ExposeHeaders::list([
             HeaderName::from_static("cache-status"),
@@ -86,7 +86,7 @@ where
 {
     type Response = Response<B>;
     type Error = S::Error;
-    // On the heap, because few requests come from web pages.
+    // The CORS future is boxed, because few requests come from web pages.
     type Future = Either<S::Future, Pin<Box<cors::ResponseFuture<S::Future>>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
@@ -98,7 +98,8 @@ where
         if first(request.headers(), &header::ORIGIN).is_none() && request.method() != Method::OPTIONS {
             return Either::Left(self.inner.call(request));
         }
-        // Built for this one request, around a reference: clones no more than a layer with fixed rules would.
+        // The service is built for this one request, around a reference to the inner service. That clones no more than
+        // a layer with fixed rules would.
         Either::Right(Box::pin(self.rules.0.load().layer(&mut self.inner).call(request)))
     }
 }

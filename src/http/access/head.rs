@@ -5,23 +5,24 @@ use http::{HeaderMap, HeaderValue, Method, Request, Version, header};
 
 use crate::http::{error::HttpError, response::encoding::Accepted};
 
-/// The parts of a request's head that matter further on.
+/// The parts of a request's head that the inner services need.
 #[derive(Debug)]
 pub(in crate::http) struct RequestHead {
     pub(in crate::http) version: Version,
     pub(in crate::http) accepted: Accepted,
-    /// Length of the body, as announced.
+    /// Length of the body, as `content-length` announces it.
     pub(in crate::http) announced: Option<u64>,
 }
 
-/// The headers that matter, found in one pass: most requests have fewer headers than this struct has fields.
+/// The headers that are checked, found in one pass. One pass is cheap, because most requests have fewer headers than
+/// this struct has fields.
 #[derive(Default)]
 struct HeadHeaders<'a> {
     upgrade: Option<&'a HeaderValue>,
     content_type: Option<&'a HeaderValue>,
     content_encoding: Option<&'a HeaderValue>,
     content_length: Option<&'a HeaderValue>,
-    /// Whether there is an `accept-encoding`.
+    /// Whether the request has an `accept-encoding`.
     accepts: bool,
     /// Whether there is an `origin`, as browsers send it for web pages.
     has_origin: bool,
@@ -30,10 +31,10 @@ struct HeadHeaders<'a> {
 // === impl RequestHead ===
 
 impl RequestHead {
-    /// Checks that the body of a request may hold a JSON-RPC packet.
+    /// Checks that the body of a request may be a JSON-RPC packet.
     ///
     /// # Errors
-    /// If the method or a header says otherwise.
+    /// If the method or a header shows that it is not.
     pub(in crate::http) fn check<B>(request: &Request<B>, hint: &Bytes) -> Result<Self, HttpError> {
         let (method, headers) = (request.method(), request.headers());
         let HeadHeaders { upgrade, content_type, content_encoding, content_length, accepts, has_origin } =
@@ -77,7 +78,7 @@ impl<'a> HeadHeaders<'a> {
                     continue;
                 }
             };
-            // Uses the first of several headers.
+            // If there are several headers of this name, the first one is used.
             place.get_or_insert(value);
         }
         named

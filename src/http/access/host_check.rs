@@ -7,7 +7,7 @@ use http::Request;
 use super::rules::Access;
 use crate::http::sender::host::{self, HostError};
 
-/// Checks the `host` of requests to one listener; in HTTP/2, `:authority`.
+/// Checks the `host` header of requests to one listener or, in HTTP/2, their `:authority`.
 #[derive(Clone, Debug)]
 pub struct HostCheck {
     access: Access,
@@ -17,8 +17,8 @@ pub struct HostCheck {
 // === impl HostCheck ===
 
 impl HostCheck {
-    /// Creates a check for an admin listener on this address. Allows the hosts that `access` allows at the time, without
-    /// `*`.
+    /// Creates a check for an admin listener on this address. It allows the hosts that `access` allows when a request
+    /// arrives, except `*`.
     pub fn new(access: Access, listener: IpAddr) -> Self {
         Self { access, is_loopback: listener.to_canonical().is_loopback() }
     }
@@ -29,7 +29,7 @@ impl HostCheck {
     /// If the listener does not serve that host.
     pub fn check<B>(&self, request: &Request<B>) -> Result<(), HostError> {
         let rules = self.access.rules();
-        // `*` serves clients under any name; it does not let every web page reach the admin listener.
+        // `*` lets RPC clients use any host name, but must not let every web page reach the admin listener.
         let named: Vec<_> = rules.hosts.iter().filter(|host| !host.is_any()).cloned().collect();
         host::check(request, &named, self.is_loopback)
     }

@@ -23,8 +23,8 @@ use crate::{
 
 /// The access rules in force. Cheap to clone; clones share them.
 ///
-/// The rules are one value, which each request loads once, without a lock: all calls of a packet meet the same rules.
-/// [`replace`](Self::replace) changes them for all later requests, also on open connections.
+/// The rules are one value, which each request loads once, without a lock, so that all calls of a packet meet the same
+/// rules. [`replace`](Self::replace) changes the rules for all later requests, even on open connections.
 #[derive(Clone, Debug)]
 pub struct Access(Arc<Shared>);
 
@@ -45,7 +45,7 @@ pub(in crate::http) struct AccessRules {
     policy: Arc<Policy>,
     /// Rates of clients without a key; unlimited if `None`.
     subnets: Option<SubnetBuckets>,
-    /// Rates of requests without a valid key, if one is required.
+    /// Rates of requests without a valid key, if a key is required.
     unauthenticated: SubnetBuckets,
 }
 
@@ -72,8 +72,8 @@ impl Access {
         Self(Arc::new(Shared { rules, metrics }))
     }
 
-    /// Replaces the rules from the next request on; requests in flight finish under the old ones. A client whose rate stays
-    /// the same keeps its bucket, so a reload does not refill it.
+    /// Replaces the rules from the next request on. Requests in flight finish under the old rules. A client whose rate
+    /// stays the same keeps its token bucket, so that a reload does not refill the bucket.
     ///
     /// Replaces keys, rates, hosts, trusted proxies and methods. `allowed_origins` and the limits of requests belong to
     /// [`Reloadable`](crate::http::Reloadable).
@@ -94,7 +94,7 @@ impl Access {
         self.0.rules.load()
     }
 
-    /// Returns the client of a request, its policy and its rate, or the reason to refuse it.
+    /// Returns the client of a request, with its policy and its rate, or the reason to refuse the request.
     pub(in crate::http) fn admit<B>(
         &self,
         request: &Request<B>,
@@ -116,7 +116,7 @@ impl AccessRules {
             kept.unwrap_or_else(|| SubnetBuckets::new(allowance))
         });
         let keys = config.keys.iter().map(|key| {
-            // The key's own rate, or the default rate.
+            // A key without its own rate gets the default rate.
             let (rate, burst) =
                 if key.rate.is_some() { (key.rate, key.burst) } else { (config.rate, config.burst) };
             let bucket = rate.map(|rate| {
@@ -171,8 +171,8 @@ impl AccessRules {
         peer.map(|peer| client_address(peer, request.headers(), &self.trusted_proxies))
     }
 
-    /// Counts a request without a valid key against its address. Requests with a valid key are not limited by this count:
-    /// otherwise one client could lock out the others behind the same address.
+    /// Counts a request without a valid key against its address. This count does not limit requests with a valid key,
+    /// because otherwise one client could lock out the other clients behind the same address.
     fn refuse_unauthenticated<B>(
         &self,
         error: HttpError,

@@ -1,4 +1,4 @@
-//! The replies to a batch so far, and whether more of its calls begin.
+//! Collects the replies to a batch, and decides whether further calls of the batch begin.
 
 use std::sync::Arc;
 
@@ -22,27 +22,27 @@ use crate::{
     proxy::{CallError, Caller, Outcome},
 };
 
-/// Size from which an answer counts against the budget while it waits for earlier answers of its batch. All smaller ones
-/// that run side by side add up to less than one large answer.
+/// Size from which an answer is counted against the byte budget while it waits for earlier answers of its batch.
+/// Smaller answers are not counted, because all that wait at the same time add up to less than [`SMALL`].
 const COUNTS: usize = SMALL / 32;
 
 /// The reply to one entry.
 pub(in crate::http) struct EntryReply {
-    /// The error is on the heap, because few calls fail.
+    /// The answer or the error. The error is boxed, because few calls fail.
     pub(in crate::http) answer: Result<Answer, Box<ErrorResponse>>,
-    /// Where the answer came from; `None` if there is none.
+    /// Where the answer came from; `None` if there is no answer.
     pub(in crate::http) outcome: Option<Outcome>,
     pub(in crate::http) deflated: Option<Arc<Deflated>>,
-    /// Bytes of an answer that waits for earlier ones.
+    /// Lease on the byte budget for an answer that waits for earlier answers of its batch.
     lease: Option<Box<ByteLease>>,
-    /// Why the batch leaves out this answer; no further call of the batch begins then.
+    /// Reason why the batch leaves out this answer. If there is one, no further call of the batch begins.
     left_out: Option<LeftOut>,
 }
 
 /// Collects the replies to a batch, and counts their bytes against the budget as they arrive.
 ///
-/// Once the first entry has begun, the batch is never refused as a whole, only entry by entry: a client whose whole batch
-/// is refused would send its writes again.
+/// Once the first entry has begun, the batch is refused only entry by entry, never as a whole, because a client whose
+/// whole batch is refused would send its writes again.
 pub(in crate::http) struct Batch<'a> {
     limits: &'a Config,
     begun: Instant,
@@ -50,8 +50,9 @@ pub(in crate::http) struct Batch<'a> {
     /// Positions of answers that the cache also has deflated.
     marks: Vec<Mark>,
     tally: CacheTally,
-    /// Bytes of all written replies.
+    /// Lease on the byte budget for all written replies.
     lease: ByteLease,
+    /// The first reason for leaving out calls. If there is one, no further call of the batch begins.
     left_out: Option<LeftOut>,
     /// Number of calls left out so far.
     missing: u64,
@@ -82,7 +83,8 @@ impl EntryReply {
         Self { answer: Err(Box::new(failure)), outcome: None, deflated: None, lease: None, left_out: None }
     }
 
-    /// Replies to an entry that is not a call. Charges its client for a call: a batch may hold a thousand such entries.
+    /// Returns the reply to an entry that is not a call. Charges the client for a call, because a batch may contain a
+    /// thousand such entries.
     pub(in crate::http) fn refused(error: &ErrorObject, caller: &Caller) -> Self {
         match caller.charge() {
             Ok(()) => Self::new(Answer::from(error), None, None),
@@ -90,9 +92,9 @@ impl EntryReply {
         }
     }
 
-    /// Replies to a call that does not begin.
+    /// Returns the reply to a call that does not begin.
     pub(in crate::http) fn not_begun(reason: LeftOut, caller: &Caller) -> Self {
-        // The reply is the same if the client is over its rate.
+        // The result of the charge is ignored: a client over its rate limit gets the same reply.
         let _ = caller.charge();
         Self::left_out(reason)
     }
@@ -102,7 +104,7 @@ impl EntryReply {
         Self { left_out: Some(reason), ..Self::new(answer, None, None) }
     }
 
-    /// Counts the answer against the budget while it waits for earlier ones.
+    /// Counts the answer against the byte budget while it waits for earlier answers of its batch.
     pub(in crate::http) fn counted(self, bytes: &ByteBudget, client: Option<Client>) -> Self {
         let size = self.answer.as_ref().map_or(0, Answer::len);
         if size < COUNTS {
@@ -132,12 +134,14 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Returns why no further call begins, if so: the batch would throw its answer away.
+    /// Returns the reason why no further call begins, if there is one. The batch would discard the answer to such a
+    /// call.
     pub(in crate::http) fn over(&self) -> Option<LeftOut> {
         self.left_out
     }
 
-    /// Checks whether the batch has run for too long. The caller checks now and then; calls that have begun may finish.
+    /// Checks whether the batch has run for too long. If so, no further call begins, but calls that have begun may
+    /// finish.
     pub(in crate::http) fn look_at_the_clock(&mut self) {
         let after = self.limits.batch_timeout;
         if self.left_out.is_none() && self.begun.elapsed() >= after {
@@ -145,7 +149,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Appends the reply to an entry, or an error if it does not fit. The result of a write is always appended.
+    /// Appends the reply to an entry, or an error if the reply does not fit. The result of a write is always appended.
     pub(in crate::http) fn write(&mut self, id: Option<&RawId>, reply: Option<EntryReply>, is_write: bool) {
         let (Some(id), Some(EntryReply { answer, outcome, deflated, lease, left_out })) = (id, reply) else {
             return;
@@ -164,7 +168,8 @@ impl<'a> Batch<'a> {
         self.marks.extend(deflated.map(|deflated| Mark { start, deflated }));
     }
 
-    /// Counts `more` bytes, for which `counted` may already hold a lease, against the limits.
+    /// Counts `more` bytes against the limits. `counted` is the lease on these bytes, if they have been counted
+    /// already.
     fn make_room(
         &mut self,
         more: usize,
@@ -194,7 +199,7 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// Returns the replies; `None` if the batch holds only notifications.
+    /// Returns the replies; `None` if the batch contains only notifications.
     pub(in crate::http) fn finish(self) -> Option<FinishedBatch> {
         let Self { writer, marks, tally, lease, left_out, missing, .. } = self;
         let rope = writer.finish()?;

@@ -1,4 +1,4 @@
-//! Sheds requests before their bodies are read, if too many are in flight in total or from one client.
+//! Refuses requests before their bodies are read if too many requests are in flight, in total or from one client.
 
 use std::{
     future::Future,
@@ -22,7 +22,7 @@ use crate::http::{
 #[derive(Clone, Debug)]
 pub(in crate::http) struct InFlightLayer(InFlightLimit);
 
-/// Takes a permit for each request, and refuses the request if there is none.
+/// Takes a permit for each request, and refuses the request if no permit is left.
 #[derive(Clone, Debug)]
 pub(in crate::http) struct InFlight<S> {
     inner: S,
@@ -30,7 +30,7 @@ pub(in crate::http) struct InFlight<S> {
 }
 
 pin_project! {
-    /// Moves the permit into the response's body.
+    /// Moves the permit into the response's body, so that the request is in flight until the body is sent.
     pub(in crate::http) struct ResponseFuture<F> {
         #[pin]
         inner: F,

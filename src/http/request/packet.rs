@@ -1,4 +1,4 @@
-//! Answers a packet: runs its entries concurrently, writes its replies in order.
+//! Answers a packet: runs its entries concurrently, and writes the replies in the order of the entries.
 
 use std::{
     future::{Future, poll_fn, ready},
@@ -40,7 +40,7 @@ use crate::{
 #[derive(Debug)]
 pub(in crate::http) struct Packets<P> {
     pub(in crate::http) proxy: P,
-    /// Counts large answers until their clients have read them.
+    /// Budget for the bytes of large answers that clients have not read yet.
     pub(in crate::http) bytes: ByteBudget,
     pub(in crate::http) metrics: Metrics,
 }
@@ -53,8 +53,8 @@ pub(in crate::http) struct ResponseShape {
     pub(in crate::http) varies: bool,
 }
 
-/// Number of entries after which a batch yields to other tasks. Cache hits never wait, so a few clients with huge batches
-/// would delay all others without this.
+/// Number of entries after which a batch yields to other tasks. Cache hits never wait, so without this a few clients
+/// with huge batches would delay all other clients.
 const YIELD_AFTER: usize = 32;
 
 /// Entries of a batch that may run concurrently.
@@ -85,7 +85,8 @@ where
 {
     /// Answers a packet under the limits in force.
     ///
-    /// A single call begins before the returned future is polled, so that the future holds only the state that it waits for.
+    /// A single call begins before the returned future is polled, so that the future stores only the state of the
+    /// running call.
     pub(in crate::http) fn answer<'a>(
         &'a self,
         limits: &'a Config,
@@ -95,7 +96,7 @@ where
     ) -> impl Future<Output = Result<Response<RpcBody>, HttpError>> + use<'a, P> {
         match packet {
             Packet::Single(entry) => Either::Left(self.alone(entry, caller, shape)),
-            // On the heap: this future is far larger than that of a single call.
+            // The future of a batch is boxed, because it is far larger than the future of a single call.
             Packet::Batch(entries) => {
                 Either::Right(Box::pin(self.batch(limits, entries, caller, shape)).map(Ok))
             }
@@ -154,20 +155,20 @@ where
         }
         let size = response.body().len();
         if size > SMALL {
-            // The compressed form may be smaller.
+            // The lease covers the plain replies. The response may be smaller, because it may be compressed.
             lease.hold(size);
             response.body_mut().hold(lease);
         }
         response
     }
 
-    /// Runs entries concurrently, up to `concurrency` at a time. A reply that is ready at the first poll, such as a cache
-    /// hit, is written at once, unless it has to wait for an earlier entry.
+    /// Runs entries concurrently, up to `concurrency` at a time. A reply that is ready at the first poll, such as a
+    /// cache hit, is written at once, unless it has to wait for an earlier entry.
     async fn section(&self, section: &BatchSection, concurrency: usize, batch: &mut Batch<'_>) {
         let mut proxy = self.proxy.clone();
         let caller = section.packet.caller();
         let is_write = section.is_write;
-        // A write is alone in its section: its reply waits for no other.
+        // A write is alone in its section, so its reply waits for no other reply and is not counted here.
         let counted = |reply: Option<EntryReply>| match reply {
             Some(reply) if !is_write => Some(reply.counted(&self.bytes, caller.client)),
             reply => reply,
@@ -203,7 +204,7 @@ where
                         batch.write(ids.next().flatten(), reply, is_write);
                     }
                     Poll::Ready(reply) => waiting.push_back(Either::Left(ready(counted(reply)))),
-                    // A polled future must not move: its box moves to the queue.
+                    // A polled future must not move, so its box moves to the queue, and `next` gets a new box.
                     Poll::Pending => {
                         let waits = std::mem::replace(&mut next, Box::pin(OptionFuture::from(None)));
                         waiting.push_back(Either::Right(waits.map(counted)));
@@ -250,9 +251,9 @@ impl<P> Packets<P> {
         response
     }
 
-    /// Counts a large answer against the budget until the client has read it: clients that request much and read little
-    /// would otherwise fill the memory. The result of a write is always sent: a client that gets an error instead would
-    /// write again.
+    /// Counts a large answer against the budget until the client has read it. Otherwise clients that request much and
+    /// read little could fill the memory. The result of a write is always sent, because a client that gets an error
+    /// instead would send its write again.
     fn count(
         &self,
         response: &mut Response<RpcBody>,
@@ -276,7 +277,8 @@ impl<P> Packets<P> {
         Ok(())
     }
 
-    /// Makes a JSON response; as gzip, if `marks` has deflated parts, which only callers that accept gzip get.
+    /// Returns a JSON response. If `marks` is not empty, the response is compressed with gzip: only answers to clients
+    /// that accept gzip have deflated parts.
     fn json(
         &self,
         plain: Rope,
@@ -317,7 +319,7 @@ fn made_out(entry: Entry) -> Result<ReadCall, EntrySlot> {
     match entry {
         Entry::Refused { id, error } => Err(EntrySlot::Refused { id, error }),
         Entry::Ignored => Err(EntrySlot::Nothing),
-        // A read without an id has no effect and no reply.
+        // A read without an id would have no effect and gets no reply, so it is not executed.
         Entry::Call(call) if call.id.is_none() && !is_write(call.method.as_str()) => Err(EntrySlot::Nothing),
         Entry::Call(call) => Ok(call.into()),
     }
@@ -328,8 +330,8 @@ fn made_out(entry: Entry) -> Result<ReadCall, EntrySlot> {
 impl BatchSection {
     /// Takes the entries that may run concurrently: reads up to the next write, or one write alone.
     ///
-    /// A write is a barrier in both directions, so that a batch reads what it wrote and its
-    /// transactions reach the node in their order.
+    /// A write is a barrier in both directions, so that the reads after it see its effect and the transactions of the
+    /// batch reach the node in order.
     fn next(entries: &mut vec::IntoIter<Entry>, caller: &Caller) -> Self {
         let writes = |entry: &Entry| matches!(entry, Entry::Call(call) if is_write(call.method.as_str()));
         let reads = entries.as_slice().iter().take_while(|entry| !writes(entry)).count();

@@ -12,8 +12,8 @@ use crate::{
     timeout::{Elapsed, timeout},
 };
 
-/// Reads the whole body, and counts its bytes in `lease`. Refuses a body that is announced as too long before it reads any
-/// of it.
+/// Reads the whole body, and counts its bytes in `lease`. If the `announced` length is too large, refuses the body
+/// without reading it.
 pub(in crate::http) async fn body<B: Body>(
     limits: &Config,
     lease: &mut ByteLease,
@@ -44,7 +44,7 @@ async fn collect<B: Body>(
         if (first.len() + whole.len() + length) as u64 > max {
             return Err(HttpError::BodyTooLarge { max });
         }
-        // Most bodies are one frame, which needs no copy.
+        // Most bodies have a single frame, which is used without a copy.
         if first.is_empty() && whole.is_empty() {
             lease.grow(length).map_err(refused)?;
             first = data.copy_to_bytes(length);
@@ -56,7 +56,7 @@ async fn collect<B: Body>(
                 data.advance(data.chunk().len());
             }
         }
-        // The announced length has arrived: no need to poll for the end.
+        // Once the announced length has arrived, there is no need to poll for the end.
         if body.is_end_stream() {
             break;
         }

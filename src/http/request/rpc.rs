@@ -27,10 +27,10 @@ use crate::{
     proxy::{self, Answered, CallError, Caller},
 };
 
-/// Memory of a parsed batch entry besides its bytes, held until the whole batch is answered.
+/// Memory that a parsed batch entry takes besides its bytes, until the whole batch is answered.
 const ENTRY_ROOM: usize = 512;
 
-/// The innermost service of the edge. Cheap to clone: each request clones it.
+/// The innermost service of the edge. It is cheap to clone, because each request clones it.
 #[derive(Debug)]
 pub(in crate::http) struct Rpc<P>(Arc<Inner<P>>);
 
@@ -94,13 +94,14 @@ where
         mut caller: Caller,
     ) -> impl Future<Output = Result<Response<RpcBody>, HttpError>> {
         async move {
-            // The limits in force when the request arrived.
+            // The request keeps the limits that are in force when it arrives.
             let limits = self.config.load();
-            // Held until the packet is answered: it refers to these bytes.
+            // The lease lives until the packet is answered, because the packet refers to these bytes.
             let mut lease = self.bytes.lease(caller.client);
             let read = match head {
                 Ok(head) => {
-                    // Pinned here: passed by value, each future on the way would reserve space for it.
+                    // The body is pinned here. If it were passed by value, each nested future would reserve space for
+                    // it.
                     let body = pin!(body);
                     let read = self.read(&limits, head.announced, body, &mut lease).await;
                     read.map(|packet| (head, packet))
@@ -110,13 +111,13 @@ where
             let answering = match read {
                 Ok((RequestHead { version, accepted, .. }, packet)) => {
                     caller.gzip = limits.compress && accepted == Accepted::Gzip;
-                    // No `vary` for a request without `accept-encoding`: caches store no response to a POST unless a
-                    // header allows it, and none here does.
+                    // The response to a request without `accept-encoding` needs no `vary`, because caches store a
+                    // response to a POST only if a header allows that, and Holdfast sends no such header.
                     let varies = limits.compress && accepted != Accepted::Unsaid;
                     self.packets.answer(&limits, packet, caller, ResponseShape { version, varies })
                 }
                 Err(error @ (HttpError::BytesExhausted | HttpError::ClientLimit)) => return Err(error),
-                // An unreadable request costs its client one call, as each entry of a packet does: garbage is not free.
+                // An unreadable request is charged to its client as one call, so that garbage is not free.
                 Err(error) => {
                     caller.charge().map_err(|wait| HttpError::RateLimited { wait })?;
                     return Err(error);
@@ -126,7 +127,7 @@ where
         }
     }
 
-    #[expect(clippy::manual_async_fn, reason = "as above")]
+    #[expect(clippy::manual_async_fn, reason = "an async fn stores its arguments twice, as in `respond`")]
     fn read<B: Body>(
         &self,
         limits: &Config,

@@ -13,13 +13,13 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::{budget::ByteLease, http::permit::Permit, jsonrpc::Rope};
 
-/// Size of the pieces for HTTP/2, as large as its frames. hyper buffers a whole piece however little of it the peer reads,
-/// and only its request for the next piece shows that the peer reads at all.
+/// Size of the pieces of an HTTP/2 body, which is the size of an HTTP/2 frame. hyper buffers a whole piece, even if the
+/// peer reads little of it. So only hyper's request for the next piece shows that the peer is reading.
 const PIECE: usize = 16 * 1024;
 
-/// The body of a response, with the permit and the bytes that it holds until it is sent.
+/// The body of a response, with the request's permit and byte lease, which are released once the body is sent.
 ///
-/// Over HTTP/1.1 it is one portion, written with one vectored write.
+/// Over HTTP/1.1 the body is one portion, written with one vectored write.
 #[derive(Debug, Default)]
 pub struct RpcBody {
     rope: Rope,
@@ -27,8 +27,8 @@ pub struct RpcBody {
     reservation: Reservation,
 }
 
-/// A part of a response on its way to the socket. The last one takes over the body's permit and bytes: a connection drops
-/// the body once it has received all portions, and a portion once it is sent.
+/// A part of a response on its way to the socket. The last portion takes over the body's permit and lease, because a
+/// connection drops the body once it has received all portions, but drops a portion only once it is sent.
 #[derive(Debug)]
 pub struct Portion {
     rope: Rope,
@@ -40,7 +40,7 @@ pub struct Portion {
 struct Reservation {
     /// The request's permit.
     permit: Option<Permit>,
-    /// The bytes of a large answer. On the heap, because most answers are small.
+    /// Lease on the bytes of a large answer. It is boxed, because most answers are small.
     lease: Option<Box<ByteLease>>,
 }
 
@@ -56,7 +56,7 @@ impl RpcBody {
         self.rope.len()
     }
 
-    /// Holds these bytes until the body is sent.
+    /// Holds this lease until the body is sent.
     pub(in crate::http) fn hold(&mut self, lease: ByteLease) {
         self.reservation.lease = Some(Box::new(lease));
     }

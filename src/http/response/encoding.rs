@@ -1,15 +1,15 @@
-//! The encoding that a client prefers, by its `accept-encoding`.
+//! The encoding that a client prefers, according to its `accept-encoding`.
 
 use http::{HeaderMap, HeaderValue, header};
 
-/// The result of `accept-encoding` (RFC 9110, 12.5.3).
+/// The encoding to send, according to `accept-encoding` (RFC 9110, 12.5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::http) enum Accepted {
-    /// There is no `accept-encoding`: plain, and no `vary`.
+    /// Plain, because there is no `accept-encoding`. The response needs no `vary`.
     Unsaid,
-    /// Plain: the client does not accept gzip, or prefers plain.
+    /// Plain, because the client does not accept gzip, or prefers plain.
     Plain,
-    /// Gzip: the client accepts it, and does not prefer plain.
+    /// Gzip, because the client accepts gzip and does not prefer plain.
     Gzip,
 }
 
@@ -32,7 +32,7 @@ impl Accepted {
         headers.get_all(header::ACCEPT_ENCODING).iter().for_each(|value| weights.read(value));
         let Weights { gzip, identity, any } = weights;
         let gzip = gzip.or(any).unwrap_or(0);
-        // Plain is always acceptable, but a listed encoding goes before an unlisted one.
+        // Plain is always acceptable, but if the header does not list it, a listed encoding is preferred.
         let identity = identity.or(any).unwrap_or(0);
         if gzip > 0 && gzip >= identity { Self::Gzip } else { Self::Plain }
     }
@@ -47,7 +47,7 @@ impl Weights {
             let name = parts.next().unwrap_or_default();
             let said = parts.filter_map(|parameter| parameter.split_once('='));
             let mut said = said.filter(|(name, _)| name.trim().eq_ignore_ascii_case("q"));
-            // An unreadable weight counts as 0.
+            // An unreadable weight is taken as 0.
             let weight = said.next().map_or(1000, |(_, weight)| thousandths(weight.trim()).unwrap_or(0));
             let place = match name {
                 "*" => &mut self.any,
@@ -105,7 +105,7 @@ mod tests {
             ("*;q=0", Accepted::Plain),
             ("gzip;q=0.5, identity", Accepted::Plain),
             ("gzip;q=0.3, *;q=0.5", Accepted::Plain),
-            // Unreadable weights and names.
+            // These weights and names are unreadable.
             ("gzip;q=", Accepted::Plain),
             ("gzip;q=2", Accepted::Plain),
             ("gzip;q=1.001", Accepted::Plain),

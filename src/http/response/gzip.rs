@@ -1,9 +1,9 @@
 //! Builds a gzip stream (RFC 1952) from parts that the cache has already deflated.
 //!
 //! A deflate stream is a sequence of blocks, and a block may be stored uncompressed. Text that differs in each
-//! response, such as ids and brackets, goes into stored blocks. Deflated parts go between them as they are: each begins
-//! and ends on a byte boundary and refers to no earlier data. This module compresses nothing, and neither reads nor
-//! copies the deflated parts: it combines their known checksums with that of the stored text.
+//! response, such as ids and brackets, goes into stored blocks. Deflated parts go between these blocks unchanged,
+//! because each part begins and ends on a byte boundary and refers to no earlier data. This module compresses nothing,
+//! and neither reads nor copies the deflated parts: it combines their known checksums with that of the stored text.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use crate::{
     jsonrpc::{Rope, RopeWriter},
 };
 
-/// Deflate, no name, no time, from an unknown system.
+/// The gzip header: method deflate, no file name, no time, unknown operating system.
 const HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
 
-/// A stored block has sixteen bits for its length.
+/// Largest size of a stored block, whose length has sixteen bits.
 const MOST_STORED: usize = 0xffff;
 
-/// The position in a plain text of a part that also exists deflated.
+/// A part of a plain text that also exists in deflated form, and its position in the text.
 #[derive(Clone, Debug)]
 pub(in crate::http) struct Mark {
     pub(in crate::http) start: usize,
@@ -36,7 +36,7 @@ struct Stitcher {
     read: usize,
 }
 
-/// Returns `plain` as a gzip stream. The marks are in order and do not overlap.
+/// Returns `plain` as a gzip stream. The marks must be in order and must not overlap.
 pub(in crate::http) fn stitch(plain: Rope, marks: &[Mark]) -> Rope {
     let size = plain.len();
     let mut stitcher = Stitcher { out: RopeWriter::default(), checksum: Hasher::new(), plain, read: 0 };
@@ -56,7 +56,8 @@ pub(in crate::http) fn stitch(plain: Rope, marks: &[Mark]) -> Rope {
 // === impl Stitcher ===
 
 impl Stitcher {
-    /// Writes the next `count` bytes of the plain text as stored blocks. `is_last` ends the stream.
+    /// Writes the next `count` bytes of the plain text as stored blocks. If `is_last`, the last of them ends the
+    /// stream.
     fn store(&mut self, mut count: usize, is_last: bool) {
         self.read += count;
         while count > 0 || is_last {
@@ -80,7 +81,7 @@ impl Stitcher {
         }
     }
 
-    /// Writes a deflated part in place of the plain bytes that it stands for.
+    /// Writes a deflated part in place of the plain bytes that it represents.
     fn insert(&mut self, deflated: &Deflated) {
         debug_assert_eq!(
             self.plain.clone().copy_to_bytes(deflated.len()).chunk(),
@@ -94,8 +95,8 @@ impl Stitcher {
     }
 }
 
-/// Returns the text of a deflated part. Only debug builds use it: they compare each part with the plain text it
-/// replaces.
+/// Returns the text of a deflated part. Only debug builds use this function, to compare each part with the plain text
+/// that it replaces.
 fn inflated(deflated: &Deflated) -> Vec<u8> {
     let mut text = Vec::with_capacity(deflated.len() + 1);
     let mut inflate = flate2::Decompress::new(false);

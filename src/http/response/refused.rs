@@ -13,8 +13,8 @@ use crate::http::error::HttpError;
 
 /// Resolves to the reason at once.
 ///
-/// `Ready` would do as well, but it has the size of a whole response, in the future of every request, which moves through
-/// all layers.
+/// `std::future::Ready` would work, too, but it has the size of a whole response. It would enlarge the future of every
+/// request, which moves through all layers.
 #[derive(Debug)]
 pub(in crate::http) struct RefusedFuture(Option<HttpError>);
 

@@ -1,7 +1,7 @@
-//! Turns errors and panics into a status, a code and a message; no other module does.
+//! Turns errors and panics into a status, a code and a message. No other module does this.
 //!
-//! These messages reach untrusted clients: they say what to do, and contain no secret, no path and no address of an
-//! upstream.
+//! The messages reach untrusted clients, so they say how to proceed, and contain no secret, no path and no address of
+//! an upstream.
 
 use std::{
     any::Any,
@@ -34,19 +34,19 @@ use crate::{
     upstream::{Retry, UpstreamError},
 };
 
-/// `retry-after` of a refusal that knows no better value.
+/// Value of `retry-after` if the reason for the refusal gives no other value.
 const RETRY_SOON: Duration = Duration::from_secs(1);
 
 /// The error response to a call or a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorResponse {
-    /// Status of the HTTP response; unused for a call of a batch.
+    /// Status of the HTTP response. Not used for a call of a batch.
     pub status: StatusCode,
     /// The JSON-RPC error.
     pub error: ErrorObject,
     /// The `retry-after` header.
     pub retry_after: Option<Duration>,
-    /// Whether the client has no access or is over its rate: its connection closes after this response.
+    /// Whether the client has no access or is over its rate limit. Its connection may then be closed; see [`Refused`].
     pub is_refusal: bool,
 }
 
@@ -105,7 +105,7 @@ pub fn call_error(error: &CallError) -> ErrorResponse {
 
 fn upstream_message(error: &UpstreamError) -> String {
     match error {
-        // Tells clients that sent a write that they may send it again.
+        // This text tells a client that sent a write that it may send the write again.
         UpstreamError::NotSent(error) => format!("{}; the call was not sent", upstream_message(error)),
         UpstreamError::TimedOut { .. } => format!("the upstream is too slow: {error}"),
         UpstreamError::RateLimited { .. } | UpstreamError::Busy => error.to_string(),
@@ -165,7 +165,7 @@ pub fn panicked(payload: &(dyn Any + Send)) -> ErrorResponse {
     ErrorResponse::new(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, message)
 }
 
-/// A call that returns its panic as an error, or the panic that happened while it was created.
+/// A running call that returns a panic as an error, or the panic that happened when the call began.
 pub type Guarded<F> =
     Either<CatchUnwind<AssertUnwindSafe<F>>, Ready<Result<<F as Future>::Output, Box<dyn Any + Send>>>>;
 
@@ -196,7 +196,7 @@ impl ErrorResponse {
         Self { is_refusal: true, ..self }
     }
 
-    /// Returns a response with this error alone.
+    /// Returns a response that contains only this error.
     fn into_response(self) -> Response<RpcBody> {
         let mut writer = ReplyWriter::single();
         writer.write(&RawId::NULL, Answer::from(&self.error));
@@ -216,7 +216,7 @@ impl ErrorResponse {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(wait) = self.retry_after {
-            // Rounded up: a client that comes back too early is refused again.
+            // The wait is rounded up, because a client that comes back too early is refused again.
             headers.insert(
                 header::RETRY_AFTER,
                 HeaderValue::from(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)),
@@ -263,7 +263,7 @@ where
     type Future = ResponseFuture<S::Future>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // Every service below is always ready: calls wait inside their futures, for a bounded time.
+        // All inner services are always ready, because calls wait inside their futures, for a bounded time.
         Poll::Ready(Ok(()))
     }
 

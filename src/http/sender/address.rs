@@ -1,4 +1,4 @@
-//! The address of a client, also behind proxies, and rate limits by address.
+//! Finds the address of a client, even behind proxies, and limits rates by address.
 
 use std::{
     fmt,
@@ -19,15 +19,15 @@ use crate::{
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Most buckets in memory, about 20 MB. Beyond that, the clients that were silent for longest are dropped; they start again
-/// with a full bucket.
+/// Maximum number of buckets in memory, which take about 20 MB. Beyond that, the buckets of the clients that were
+/// silent for longest are dropped, and these clients start again with a full bucket.
 const MOST_CLIENTS: u64 = 65_536;
 
-/// Rate of requests without a valid key: enough for a person who tries, or a program with a wrong key, to see the reason;
-/// too low to guess a key.
+/// Rate limit of requests without a valid key. It is high enough for a person or a program with a wrong key to see the
+/// reason, and too low to guess a key.
 const UNAUTHENTICATED_RATE: &str = "60/m";
 
-/// Longest time that an idle client's bucket stays in memory, however slowly it fills.
+/// Longest time that an idle client's bucket stays in memory, even if the bucket takes longer to fill.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// An address or a network: `10.0.0.7`, `10.0.0.0/8`, `fd00::/8`.
@@ -42,7 +42,7 @@ pub struct NetworkError {
     pub text: String,
 }
 
-/// A bucket for each client without a key.
+/// A token bucket for each client without a key.
 #[derive(Clone, Debug)]
 pub(in crate::http) struct SubnetBuckets {
     allowance: Allowance,
@@ -58,9 +58,9 @@ pub(in crate::http) fn is_trusted(peer: IpAddr, trusted: &[Network]) -> bool {
 
 /// Returns the address of the client behind `peer`.
 ///
-/// Trusts only trusted proxies, and each only about its own peer: reads `x-forwarded-for` from the right, where the nearest
-/// proxy wrote, up to the first address that is not a trusted proxy. The client itself may have sent everything left of
-/// that.
+/// Each trusted proxy is trusted only about its own peer. So this function reads `x-forwarded-for` from the right,
+/// where the nearest proxy wrote, up to the first address that is not a trusted proxy. That address is the client's.
+/// The client may have sent everything to the left of it.
 pub(in crate::http) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> IpAddr {
     let mut client = peer.to_canonical();
     if trusted.is_empty() {
@@ -69,15 +69,17 @@ pub(in crate::http) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted
     let hops = headers.get_all(FORWARDED_FOR).iter().rev();
     let mut hops = hops.flat_map(|value| value.as_bytes().rsplit(|byte| *byte == b','));
     while is_trusted(client, trusted) {
-        // Stops at an unreadable hop: the proxy that wrote it counts as the client.
+        // If a hop is unreadable, the proxy that wrote it is taken for the client.
         let Some(hop) = hops.next().and_then(address) else { break };
         client = hop;
     }
     client
 }
 
-/// Returns the client at an address. Many clients share the address of a trusted proxy that forwards no other, and the
-/// loopback address at a loopback listener. An address that a proxy on this machine forwarded belongs to one client.
+/// Returns the client at an address.
+///
+/// Many clients share the address of a trusted proxy that forwards no client address, and at a loopback listener the
+/// loopback address. Any other address belongs to one client, even if a proxy on this machine forwarded it.
 pub(in crate::http) fn client_at(address: IpAddr, is_loopback: bool, trusted: &[Network]) -> Client {
     if is_trusted(address, trusted) || (is_loopback && address.is_loopback()) {
         Client::Shared(network(address))
@@ -110,7 +112,7 @@ impl Network {
     /// Prefix length of IPv4-mapped IPv6 addresses, `::ffff:0:0/96`.
     const MAPPED: u8 = 96;
 
-    /// Converts an IPv4-mapped network to IPv4, as is done for the peers that it is compared with.
+    /// Converts an IPv4-mapped IPv6 network to IPv4, because peer addresses are converted in the same way.
     fn of(network: IpNet) -> Self {
         let mapped = match network {
             IpNet::V6(v6) => v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(Self::MAPPED)),
@@ -143,11 +145,11 @@ impl<'de> Deserialize<'de> for Network {
 
 impl SubnetBuckets {
     pub(in crate::http) fn new(allowance: Allowance) -> Self {
-        // Drops an idle bucket once it is full again: a new one is the same.
+        // An idle bucket is dropped once it is full again, because a new bucket is full, too.
         let idle = (allowance.recovery() + Duration::from_secs(1)).min(LONGEST);
         let buckets = Cache::builder()
             .max_capacity(MOST_CLIENTS)
-            // Not by frequency: that would evict the buckets of new clients while old ones are busy.
+            // Eviction by frequency would evict the buckets of new clients while old clients are busy.
             .eviction_policy(EvictionPolicy::lru())
             .time_to_idle(idle)
             .build();
@@ -209,7 +211,7 @@ mod tests {
         assert_eq!(
             at("9.9.9.9", true),
             Client::Address(ip("9.9.9.9")),
-            "a proxy on this machine forwarded it"
+            "a proxy on this machine forwarded this address"
         );
     }
 
@@ -227,7 +229,7 @@ mod tests {
             assert_eq!(client("2001:db8::1", &["1.2.3.4"], &[trusted]), "2001:db8::1", "{trusted}");
         }
         assert_eq!("::ffff:10.0.0.0/104".parse::<Network>().unwrap().to_string(), "10.0.0.0/8");
-        // Wider than the IPv4-mapped prefix: an IPv6 network.
+        // A network that is wider than the IPv4-mapped prefix stays an IPv6 network.
         assert_eq!("::/0".parse::<Network>().unwrap().to_string(), "::/0");
     }
 

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Up to this many names, a linear search costs less than hashing one; most requests have fewer.
+/// Number of headers up to which a linear search costs less than hashing a name. Most requests have fewer headers.
 const FEW: usize = 16;
 
 /// Returns the first value of a header.

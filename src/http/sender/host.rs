@@ -1,8 +1,9 @@
-//! The hosts that a listener serves: protection against DNS rebinding.
+//! Checks that a request names a host that the listener serves, as a protection against DNS rebinding.
 //!
-//! A web page can point its own name at the visitor's machine once it is loaded, and then talk to a listener there as to its
-//! own server, without CORS. It cannot change the `host` that the browser sends, which is still the page's name. So a
-//! listener on loopback serves only the names of loopback and the hosts that the operator lists.
+//! Once a web page is loaded, its author can point the page's domain name at the visitor's machine. The page can then
+//! talk to a listener there as to its own server, without CORS. But the `host` that the browser sends is still the
+//! page's name, and the page cannot change it. So a listener on loopback serves only the names of loopback and the
+//! hosts that the operator lists.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
@@ -32,8 +33,9 @@ pub struct HostError;
 
 /// Checks that a request is for an allowed host.
 ///
-/// A loopback listener always serves `localhost` and loopback addresses. Any other listener serves every host unless
-/// `allowed` lists some; then it serves those and every address: probes use addresses, and an address cannot be rebound.
+/// A loopback listener serves `localhost`, loopback addresses and the hosts in `allowed`. Any other listener serves
+/// every host if `allowed` is empty. Otherwise it serves the hosts in `allowed` and every IP address, because health
+/// probes use addresses, and an address cannot be rebound.
 ///
 /// # Errors
 /// If the request names a host that the listener does not serve.
@@ -47,7 +49,7 @@ pub(in crate::http) fn check<B>(
     }
     let serves = |host: &[u8]| {
         let host = without_port(host).ok_or(HostError)?;
-        // The common hosts on loopback.
+        // These common hosts on loopback need no parsing.
         if host == b"127.0.0.1" || host.eq_ignore_ascii_case(b"localhost") {
             return Ok(());
         }
@@ -56,8 +58,8 @@ pub(in crate::http) fn check<B>(
             || bare(host).parse::<IpAddr>().is_ok_and(|ip| !is_loopback || ip.to_canonical().is_loopback());
         if is_served { Ok(()) } else { Err(HostError) }
     };
-    // Every host that a request names must be served: there is no telling which one the browser meant. A request without
-    // any host passes: browsers always send one.
+    // Every host that a request names must be served, because it is unknown which of them the browser meant. A request
+    // without a host passes, because browsers always send one.
     if let Some(authority) = request.uri().authority() {
         serves(authority.as_str().as_bytes())?;
     }
@@ -175,7 +177,7 @@ mod tests {
         assert!(serves("other.example.org", &["*"], true));
         assert!(serves("other.example.org", &[], false));
         assert!(!serves("other.example.org", &["rpc.example.org"], false));
-        // As a probe sends it.
+        // Health probes use the address of the listener.
         assert!(serves("10.1.2.3:8555", &["rpc.example.org"], false));
         assert!(serves("[2001:db8::1]:1", &["2001:db8::1"], true));
         assert!(serves("[2001:db8::1]:1", &["[2001:db8::1]"], true));
@@ -207,7 +209,7 @@ mod tests {
     }
 
     proptest! {
-        /// Another parser also reads every host that passes on loopback as loopback.
+        /// If a host passes on a loopback listener, another parser also reads it as a loopback host.
         #[test]
         fn accepted_loopback_host_is_loopback_to_any_parser(parts in proptest::collection::vec(
             proptest::sample::select(vec![

@@ -10,25 +10,25 @@ use subtle::ConstantTimeEq;
 
 use crate::{client::Client, proxy::Rate};
 
-/// Marks a key as such for people and for secret scanners.
+/// Prefix by which people and secret scanners recognize a key.
 const PREFIX: &str = "hf_";
 
-/// Random bytes in a key: too many to guess.
+/// Number of random bytes in a key, which is too many to guess. A SHA-256 hash has the same length.
 const RANDOM_BYTES: usize = 32;
 
-/// Longest name of a key, which appears in logs.
+/// Maximum length of a key's name, which appears in logs.
 const LONGEST_NAME: usize = 64;
 
 const API_KEY: &str = "x-api-key";
 
-/// Prefix of a key in the path of a URL: wallets let people set nothing but the URL.
+/// Prefix of a key in the path of a URL. Wallets let people set nothing but the URL.
 const PATH: &str = "/k/";
 
 /// The SHA-256 of a key, as the configuration stores it.
 ///
-/// A fast hash without salt is right here. Passwords need a slow, salted hash because people choose guessable ones. A key is
-/// 256 random bits: it cannot be guessed at any speed, and no two keys are equal, so a salt would hide nothing. A slow hash
-/// would only slow down every request.
+/// A fast hash without salt is right here. Passwords need a slow, salted hash because people choose guessable
+/// passwords. A key is 256 random bits: it cannot be guessed at any speed, and no two keys are equal, so a salt would
+/// hide nothing. A slow hash would only slow down every request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyHash([u8; RANDOM_BYTES]);
 
@@ -50,7 +50,7 @@ pub struct KeyConfig {
     pub name: String,
     /// The hash of its key.
     pub sha256: KeyHash,
-    /// Globs of the methods that the client may call, among those that are served at all.
+    /// Globs of the methods that the client may call, among the methods that are served at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow: Option<Vec<String>>,
     /// Globs of the methods that the client may not call.
@@ -64,7 +64,8 @@ pub struct KeyConfig {
     pub burst: Option<NonZeroU32>,
 }
 
-/// Returns the keys of a request from all places where it may carry them: a gateway may use one of the places itself.
+/// Returns the keys of a request from all places that may contain one. There may be several, because a gateway may use
+/// one of the places for its own key.
 pub(in crate::http) fn presented<B>(request: &Request<B>) -> impl Iterator<Item = &[u8]> {
     let headers = request.headers();
     let in_path = request.uri().path().strip_prefix(PATH);
@@ -111,7 +112,7 @@ impl FromStr for KeyHash {
     type Err = KeyHashError;
 
     fn from_str(text: &str) -> Result<Self, KeyHashError> {
-        // The decoder would accept a prefix 0x.
+        // The length is checked first, because the decoder would accept a `0x` prefix.
         if text.len() != 2 * RANDOM_BYTES {
             return Err(KeyHashError);
         }
@@ -149,7 +150,7 @@ impl KeyConfig {
     /// Checks that a name is fit for logs and the configuration.
     ///
     /// # Errors
-    /// If it is not; the text says which names are.
+    /// If the name is not fit. The message says which names are.
     pub fn check_name(name: &str) -> Result<(), String> {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
         if (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(fits) {
