@@ -71,8 +71,8 @@ pub(super) struct Branch {
 // === impl Branch ===
 
 impl Branch {
-    /// Largest number of blocks missing between a head and the window that Holdfast requests, in one batch. A larger
-    /// gap is not worth the requests.
+    /// Maximum number of missing blocks between a head and the window that Holdfast requests, all in one batch. A
+    /// larger gap is not worth the requests.
     pub(super) const MAX_GAP: u64 = 64;
 
     /// Returns an empty branch with room for `window` blocks.
@@ -85,8 +85,8 @@ impl Branch {
         self.lag.is_some()
     }
 
-    /// Returns the number of the head that the upstream showed last, or that of the tracked head if it is lower: a
-    /// refused head may be higher than the tracked head. During a lag, lookups of higher numbers are unknown.
+    /// Returns the number of the head that the upstream showed last, or that of the tracked head if that is lower,
+    /// because a refused head may be higher than the tracked head. During a lag, lookups of higher numbers are unknown.
     pub(super) fn shown(&self) -> Option<BlockNumber> {
         let lagging = self.lag.map(|lag| lag.head);
         lagging.into_iter().chain(self.window.top().map(|top| top.number)).min()

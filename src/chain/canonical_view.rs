@@ -40,7 +40,7 @@ pub enum Lookup {
     Unknown,
 }
 
-/// Whether one block is an ancestor of another. Ordered from the worst to the best.
+/// Whether one block is an ancestor of another. The variants are ordered from the worst to the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ancestry {
     /// The lower block is not an ancestor, or is not known to be one.
@@ -69,7 +69,7 @@ pub struct CanonicalView {
     pub(super) safe: Option<TaggedBlock>,
     pub(super) finalized_tag: Option<TaggedBlock>,
     pub(super) finality: Finality,
-    /// Set while the upstream denies the finalized block.
+    /// Present while the upstream denies the finalized block.
     pub(super) suspension: Option<Suspension>,
 }
 

@@ -45,7 +45,7 @@ impl Entry {
         Self { hash: link.hash, parent: Some(link.parent), linked: true }
     }
 
-    /// Returns the entry of a block that only one answer, or a tier, supports.
+    /// Returns the entry of a block that rests on a single answer or on a cache tier.
     pub(super) fn unlinked(hash: BlockHash, parent: Option<BlockHash>) -> Self {
         Self { hash, parent, linked: false }
     }

@@ -1,4 +1,4 @@
-//! State while the upstream denies the finalized block: asked for that block, it does not return it.
+//! State while the upstream denies the finalized block, which means that it does not return that block on request.
 
 use std::time::Duration;
 

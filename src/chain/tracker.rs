@@ -37,8 +37,8 @@ impl Deref for Tracker {
 }
 
 impl Tracker {
-    /// Largest number of blocks missing between a head and the window that Holdfast requests, in one batch. A larger
-    /// gap is not worth the requests.
+    /// Maximum number of missing blocks between a head and the window that Holdfast requests, all in one batch. A
+    /// larger gap is not worth the requests.
     pub const MAX_GAP: u64 = Branch::MAX_GAP;
 
     /// Returns an empty tracker.
@@ -124,7 +124,7 @@ impl Tracker {
     // ## A finalized block that the upstream denies
 
     /// Records that a refresh starts at `now`. While the upstream denies the finalized block, the next refresh is due a
-    /// second later, even if this one fails.
+    /// second later, even if this refresh fails.
     pub fn begin_refresh(&mut self, now: Stamp) {
         if let Some(suspension) = &mut self.view.suspension {
             suspension.ask(now.time);
