@@ -16,7 +16,7 @@ pub struct Config {
     /// configuration key: only tests change it.
     #[serde(skip)]
     pub patience: Duration,
-    /// Ids of chains that follow Ethereum's rules, in addition to the built-in ones.
+    /// Ids of chains that follow Ethereum's rules, in addition to the built-in chains.
     pub ethereum_chains: Vec<u64>,
 }
 

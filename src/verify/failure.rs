@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::eth::ShapeError;
 
-/// Failed verification: the answer must not be cached.
+/// Reason why an answer failed verification and must not be cached.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The answer does not have the requested shape.
@@ -61,7 +61,7 @@ pub enum Failure {
 pub enum Reason {
     /// The answer names another block or transaction than the request, or its parts contradict each other.
     Names,
-    /// A member is malformed or duplicated, or its name differs from a known one only in case.
+    /// A member is malformed or duplicated, or its name differs from a known name only in case.
     Member,
     /// Hash of a header.
     HeaderHash,

@@ -27,8 +27,8 @@
 //! # Not proved
 //! - `totalDifficulty`, which is not in the header, and `size`, which depends on data that is not in the answer.
 //! - The hashes in `uncles`, and whether there are one or two, because `sha3Uncles` is the hash of headers that are not
-//!   in the answer. It is proved whether the list is empty. Uncle counts are derived from empty lists only.
-//! - For a pending transaction: that it is pending, and its future `gasPrice`.
+//!   in the answer. The proof shows only whether the list is empty. Uncle counts are derived from empty lists only.
+//! - The fact that a pending transaction is pending, and its future `gasPrice`.
 //! - Receipts of blocks before Byzantium that lack the state root after each transaction, which some nodes have pruned.
 //!   Such receipts are unprovable. So are anvil's blocks with blobs (it computes `transactionsRoot` over the sidecars)
 //!   and its genesis before Shanghai (it leaves out older members).

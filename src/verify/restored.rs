@@ -28,7 +28,7 @@ impl Verifier {
     /// Verifies the block that a tier stored under this hash.
     ///
     /// # Errors
-    /// If the entry is not that block, or cannot be proved to be.
+    /// If the entry is not that block, or if it is unknown whether it is.
     pub async fn restore_block(
         &self,
         text: Bytes,
@@ -47,7 +47,7 @@ impl Verifier {
     /// Verifies the receipts that a tier stored for this block.
     ///
     /// # Errors
-    /// If the entry does not contain that block's receipts, or cannot be proved to.
+    /// If the entry does not contain that block's receipts, or if it is unknown whether it does.
     pub async fn restore_receipts(
         &self,
         text: Bytes,

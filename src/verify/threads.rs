@@ -46,9 +46,9 @@ pub struct ProofLimits {
 /// How long a proof waits for a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// Up to [`MAX_WAIT`], and not at all if the queue is full.
+    /// The proof waits up to [`MAX_WAIT`]. If the queue is full, the proof fails at once.
     Short,
-    /// Until a thread is free. The caller's deadline ends the wait.
+    /// The proof waits until a thread is free, or until the caller's deadline.
     Unlimited,
 }
 

@@ -14,7 +14,7 @@ pub enum Level {
     Proved,
 }
 
-/// A value that passed every check its data allows. Only `verify` can create one.
+/// A value that passed every check that its data allows. Only the module `verify` can create a `Verified`.
 #[derive(Clone, Debug)]
 pub struct Verified<T> {
     value: T,

@@ -151,7 +151,7 @@ impl Verifier {
     /// Proves receipts that arrived before their block.
     ///
     /// # Errors
-    /// If the receipts do not belong to `block`, or cannot be proved to.
+    /// If the receipts do not belong to `block`, or if there is no proof that they do.
     pub async fn prove_receipts(
         &self,
         receipts: Verified<Receipts>,
