@@ -215,7 +215,7 @@ async fn unread_answers_of_one_client_leave_room_for_others() {
     }
     let Ok(refused) = ask(greedy, &large).await;
     assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
-    // The client gets the result of a write in any case, and small answers do not count against the budget.
+    // The client always gets the result of a write, and small answers do not count against the budget.
     let Ok(told) = ask(greedy, &call("eth_sendRawTransaction", &json!([100 << 10]))).await;
     let Ok(small) = ask(greedy, &call("fine", &json!([1000]))).await;
     assert_eq!((told.status(), small.status()), (StatusCode::OK, StatusCode::OK));

@@ -98,7 +98,7 @@ where
         if first(request.headers(), &header::ORIGIN).is_none() && request.method() != Method::OPTIONS {
             return Either::Left(self.inner.call(request));
         }
-        // The service is built for this one request, around a reference to the inner service. That clones no more than
+        // The service is built for this one request, around a reference to the inner service. This clones no more than
         // a layer with fixed rules would.
         Either::Right(Box::pin(self.rules.0.load().layer(&mut self.inner).call(request)))
     }

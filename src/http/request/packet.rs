@@ -277,8 +277,8 @@ impl<P> Packets<P> {
         Ok(())
     }
 
-    /// Returns a JSON response. If `marks` is not empty, the response is compressed with gzip: only answers to clients
-    /// that accept gzip have deflated parts.
+    /// Returns a JSON response. If `marks` is not empty, the response is compressed with gzip. Marks exist only if
+    /// the client accepts gzip.
     fn json(
         &self,
         plain: Rope,

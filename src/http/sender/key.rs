@@ -150,7 +150,7 @@ impl KeyConfig {
     /// Checks that a name is fit for logs and the configuration.
     ///
     /// # Errors
-    /// If the name is not fit. The message says which names are.
+    /// If the name is not fit. The message says which names are fit.
     pub fn check_name(name: &str) -> Result<(), String> {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
         if (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(fits) {
