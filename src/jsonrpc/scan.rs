@@ -92,7 +92,7 @@ impl<'a> Scanner<'a> {
         self.at += 1;
     }
 
-    /// Inside an object: returns `true` if another member follows, whose [name](Self::name) and value the caller scans.
+    /// Inside an object, returns `true` if another member follows, whose [name](Self::name) and value the caller scans.
     /// At the closing brace, skips it and returns `false`.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl<'a> Scanner<'a> {
         passed
     }
 
-    /// Inside an object: scans the next member's name and returns its range, quotes included. At the closing brace,
+    /// Inside an object, scans the next member's name and returns its range, quotes included. At the closing brace,
     /// skips it and returns `None`.
     ///
     /// `first` is `true` before the first member, and this method sets it to `false`. The caller scans the value.
@@ -126,7 +126,7 @@ impl<'a> Scanner<'a> {
         self.name().map(Some)
     }
 
-    /// Inside an array: returns `true` if another element follows, which the caller scans. At the closing bracket,
+    /// Inside an array, returns `true` if another element follows, which the caller scans. At the closing bracket,
     /// skips it and returns `false`.
     ///
     /// # Errors

@@ -60,7 +60,7 @@ const SHORT: usize = 24;
 
 /// Returns the number of bytes before the first quote, backslash or control character.
 ///
-/// Most scanned bytes are in strings, so this function must be fast: for names and numbers, which end soon, and for
+/// Most scanned bytes are in strings, so this function must be fast both for names and numbers, which end soon, and for
 /// hashes and data, which are long.
 #[inline(always)]
 pub(super) fn plain(text: &[u8]) -> usize {
