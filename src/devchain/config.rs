@@ -19,13 +19,13 @@ pub struct Config {
     pub safe_distance: u64,
     /// Number of blocks by which `finalized` trails the head.
     pub finalized_distance: u64,
-    /// The gas limit of every block. A block that needs more gets as much as it needs.
+    /// The gas limit of every block. A block whose transactions use more gas has a limit that equals their gas.
     pub gas_limit: u64,
     /// Whether the node serves orphaned blocks by hash: `true` as with geth, `false` as with anvil.
     pub keep_orphans: bool,
     /// Whether counts by a number above the head are an error, as with anvil, or `null`, as with geth.
     pub range_errors: bool,
-    /// Number of received calls to record, the newest ones. The counts of calls include all.
+    /// Maximum number of received calls to record. The newest are recorded, but all are counted.
     pub keep_calls: usize,
     /// Accounts besides the chain's own that hold ether at genesis.
     pub funded: Vec<Address>,
@@ -36,10 +36,12 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            // The id of no known chain: neither mainnet's 1 nor the 1337 and 31337 of other development nodes.
+            // No known chain has this id, so it differs from mainnet (1) and from other development nodes (1337 and
+            // 31337).
             chain_id: 7_331_117,
             seed: 0,
-            // 2025-05-07 10:05:11 UTC, the moment Prague went live: the rules this chain follows and later.
+            // 2025-05-07 10:05:11 UTC, when Prague activated on mainnet. The chain follows the rules of Prague and
+            // later forks.
             genesis_time: 1_746_612_311,
             slot_seconds: 12,
             safe_distance: 8,

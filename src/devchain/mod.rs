@@ -27,9 +27,9 @@
 //! let truth = node.answer("eth_getBlockByNumber", ("latest", true));
 //! ```
 //!
-//! The chain lives in memory; [`DevNode`] serves it on two sockets, one for HTTP and one for WebSockets with `newHeads`
-//! subscriptions. It reads no clock, and accepts any transaction that a test places in a block, whatever its nonce or
-//! its sender's balance.
+//! The chain lives in memory; [`DevNode`] serves it on two sockets, one for HTTP and one for WebSockets with
+//! `newHeads` subscriptions. The chain reads no clock, and accepts any transaction that a test puts into a block,
+//! even with a wrong nonce or without the balance to pay for it.
 
 mod chain;
 mod config;

@@ -8,7 +8,7 @@ use super::mempool::TxRefusal;
 pub struct RpcError {
     /// The JSON-RPC code.
     pub code: i64,
-    /// The text, in geth's words where geth has some.
+    /// The text, in geth's words if geth has this error.
     pub message: String,
 }
 
@@ -40,7 +40,7 @@ impl RpcError {
         Self::new(-32602, message)
     }
 
-    /// The node cannot carry out the call.
+    /// The node cannot execute the call.
     pub(in crate::devchain) fn server(message: impl Into<String>) -> Self {
         Self::new(-32000, message)
     }

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use alloy_primitives::{B256, TxHash};
 
-/// The filters of a node, by the number in their ids. Ids count up from 1, so that those of two nodes collide in tests.
+/// The filters of a node, by the number in their ids. Ids count up from 1, so that in tests two nodes assign the same
+/// ids.
 #[derive(Debug, Default)]
 pub(in crate::devchain) struct Filters {
     pub(in crate::devchain) installed: HashMap<u64, Filter>,
@@ -14,11 +15,11 @@ pub(in crate::devchain) struct Filters {
 /// A filter, with the state of its last poll.
 #[derive(Debug)]
 pub(in crate::devchain) enum Filter {
-    /// New blocks after this one.
+    /// New blocks. Contains the hash of the head at the last poll.
     Blocks(B256),
-    /// New transactions, besides those that were pending at the last poll.
+    /// New pending transactions. Contains those that were pending at the last poll.
     Pending(Vec<TxHash>),
-    /// Logs. Never matches any, because there is no EVM.
+    /// Logs. The filter never matches any, because there is no EVM.
     Logs,
 }
 

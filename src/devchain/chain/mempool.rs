@@ -39,7 +39,7 @@ impl Mempool {
         self.waiting.iter().find(|tx| *tx.tx_hash() == hash)
     }
 
-    /// Returns the next nonce of `address`, after the state and the pending transactions.
+    /// Returns the next nonce of `address` after the state `world` and the pending transactions.
     pub(in crate::devchain) fn next_nonce(&self, world: &World, address: Address) -> u64 {
         let waiting = self.waiting.iter().filter(|tx| tx.signer() == address);
         waiting.map(|tx| tx.nonce().saturating_add(1)).fold(world.nonce(address), u64::max)

@@ -31,7 +31,7 @@ pub(in crate::devchain) struct State {
     /// Every transaction seen so far, so that each sender is recovered only once.
     known: HashMap<TxHash, Tx>,
     forge: Forge,
-    /// Number of blocks built. Each block carries it as a mark, so that no two are equal.
+    /// Number of blocks built. Each block carries this number as a mark, so that no two blocks are equal.
     built: u64,
 }
 
@@ -66,7 +66,7 @@ impl State {
         self.known.get(&hash)
     }
 
-    /// Recovers the sender of a transaction and remembers it. Drops blobs, which no block contains.
+    /// Recovers the sender of a transaction and records the transaction. Drops its blobs, which no block contains.
     pub(in crate::devchain) fn admit(&mut self, envelope: TxEnvelope) -> Result<Tx, TxRefusal> {
         if let Some(known) = self.known.get(envelope.tx_hash()) {
             return Ok(Arc::clone(known));
@@ -124,8 +124,8 @@ impl State {
         block
     }
 
-    /// See [`Tree::set_head`]. Transactions that are canonical now leave the mempool; those that no longer
-    /// are do not come back to it.
+    /// Changes the head, as [`Tree::set_head`] describes. Transactions that become canonical leave the mempool.
+    /// Transactions that stop being canonical do not return to it.
     pub(in crate::devchain) fn set_head(&mut self, hash: B256) -> bool {
         let found = self.tree.set_head(hash);
         self.pool.drop_included(|tx| self.tree.find(tx).is_some());

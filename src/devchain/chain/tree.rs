@@ -8,9 +8,10 @@ use std::{collections::HashMap, sync::Arc};
 #[derive(Debug)]
 pub(in crate::devchain) struct Tree {
     blocks: HashMap<B256, Arc<Block>>,
-    /// Indexed by number; never empty, since the genesis is always canonical.
+    /// Indexed by number; never empty, because the genesis is always canonical.
     canonical: Vec<Arc<Block>>,
-    /// Places of the transactions of the canonical branch, lowest first; a repeated transaction has several.
+    /// Places of the transactions of the canonical branch, lowest first. A transaction that several blocks contain
+    /// has several places.
     places: HashMap<TxHash, Vec<TxPlace>>,
 }
 
@@ -62,7 +63,8 @@ impl Tree {
         self.at(block.number()).is_some_and(|canonical| canonical.hash() == block.hash())
     }
 
-    /// Returns the canonical block that holds a transaction, and its index there. Of a repeated transaction, the newest.
+    /// Returns the canonical block that holds a transaction, and its index there. If several blocks contain it,
+    /// returns the highest.
     pub(in crate::devchain) fn find(&self, tx: TxHash) -> Option<(&Arc<Block>, usize)> {
         self.find_up_to(tx, u64::MAX)
     }
@@ -73,7 +75,7 @@ impl Tree {
         Some((self.at(place.number)?, place.index))
     }
 
-    /// Makes the branch that ends with `hash` canonical. An ancestor of the head is a rollback.
+    /// Makes the branch that ends with `hash` canonical. If `hash` is an ancestor of the head, this is a rollback.
     ///
     /// Returns `false`, and changes nothing, if there is no such block.
     pub(in crate::devchain) fn set_head(&mut self, hash: B256) -> bool {
@@ -110,7 +112,7 @@ impl Tree {
     fn retract(&mut self) {
         let block = self.canonical.pop().expect("the genesis is an ancestor of every block");
         for tx in &block.transactions {
-            // A repeated transaction keeps its places in the blocks below.
+            // A transaction that lower blocks also contain keeps its places there.
             if let Some(places) = self.places.get_mut(tx.tx_hash()) {
                 places.retain(|place| place.number < block.number());
                 if places.is_empty() {

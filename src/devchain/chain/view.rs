@@ -1,4 +1,4 @@
-//! The chain as clients see it: behind lag, finality, pruning and forgotten orphans.
+//! The chain as clients see it, after lag, finality, pruning and the removal of orphans are applied.
 
 use super::{
     error::RpcError,
@@ -99,7 +99,7 @@ impl<'a> ClientView<'a> {
         }
     }
 
-    /// Returns how a block is pruned, if it is. The genesis never is.
+    /// Returns how the node answers for a block if it is pruned. The genesis is never pruned.
     fn pruned(&self, block: &Block) -> Option<Pruned> {
         let (floor, how) = self.state.visibility.pruned?;
         (0 < block.number() && block.number() < floor).then_some(how)

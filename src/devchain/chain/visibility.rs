@@ -19,10 +19,10 @@ pub enum TagTarget {
 /// How a node answers for history that it has pruned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pruned {
-    /// With `null`.
+    /// The node answers `null`.
     Null,
-    /// With the error 4444 of EIP-4444. Transactions and receipts by hash are still `null`, because the node cannot
-    /// know that they existed.
+    /// The node answers with the error 4444 of EIP-4444. Transactions and receipts by hash are still `null`, because
+    /// the node cannot know that they existed.
     Error4444,
 }
 

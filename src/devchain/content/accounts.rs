@@ -19,9 +19,9 @@ pub(in crate::devchain) struct Cast {
     pub(in crate::devchain) senders: Vec<Account>,
     /// Signers of authorizations (EIP-7702) only, so that an authorization never changes a sender's nonce.
     pub(in crate::devchain) authorities: Vec<Account>,
-    /// Accounts with code: calling one emits logs, and sometimes fails.
+    /// Accounts with code. A call to such an account emits logs, and sometimes fails.
     pub(in crate::devchain) contracts: Vec<Address>,
-    /// Accounts without code: sending to one always succeeds and emits nothing.
+    /// Accounts without code. A call to such an account always succeeds and emits no logs.
     pub(in crate::devchain) recipients: Vec<Address>,
     /// Proposers of blocks, in turn.
     pub(in crate::devchain) proposers: Vec<Address>,
@@ -32,7 +32,7 @@ pub(in crate::devchain) struct Cast {
 impl Account {
     /// Returns the account of a secret key, or `None` if `secret` is not a valid key of secp256k1.
     pub fn from_secret(secret: B256) -> Option<Self> {
-        // Derives the address by recovering the signer of any signature.
+        // Derives the address by signing any message and recovering the signer.
         let message = B256::ZERO;
         let signature = sign_message(secret, message).ok()?;
         let address = recover_signer(&signature, message).ok()?;
@@ -73,8 +73,7 @@ impl Cast {
         let accounts = |role: &str, n| (0..n).map(|i| Account::derive(seed, role, i)).collect();
         let addresses = |role: &str, n| (0..n).map(|i| Address::from_word(digest(seed, role, i))).collect();
         Self {
-            // Coprime to the number of kinds of transactions, and more than that, so that every sender sends every
-            // kind.
+            // Coprime to the number of kinds of transactions, so that every sender sends every kind.
             senders: accounts("sender", 11),
             authorities: accounts("authority", 3),
             contracts: addresses("contract", 6),

@@ -37,7 +37,7 @@ pub(in crate::devchain) struct Block {
     pub(in crate::devchain) rendered: Rendered,
 }
 
-/// The empty list in the JSON of a block, which rendering fills.
+/// The empty list in the JSON of a block, into which rendering inserts the transactions.
 const NO_TRANSACTIONS: &str = r#""transactions":[]"#;
 
 /// The rules by which all blocks of a chain are built.
@@ -47,16 +47,17 @@ pub(in crate::devchain) struct ChainRules {
     pub(in crate::devchain) cast: Arc<Cast>,
 }
 
-/// Withdrawals per block. The constant count makes their indexes follow from the block's number.
+/// Withdrawals per block. The count is constant, so that the block's number determines their indexes.
 const WITHDRAWALS: u64 = 2;
 
 /// Code of the contracts: `STOP`.
 const CONTRACT_CODE: Bytes = bytes!("00");
 
-/// The first blocks' base fee, in wei; from there it follows EIP-1559.
+/// Base fee of a [root](ChainRules::root) block, in wei. The base fees of its descendants follow from EIP-1559.
 const FIRST_BASE_FEE: u64 = 1_000_000_000;
 
-/// The first blocks' excess blob gas: a blob price of a few hundred wei instead of the dull minimum of 1.
+/// Excess blob gas of a [root](ChainRules::root) block. It makes the blob price a few hundred wei instead of the
+/// minimum of 1.
 const FIRST_EXCESS_BLOB_GAS: u64 = 30_000_000;
 
 // === impl ChainRules ===
@@ -64,7 +65,7 @@ const FIRST_EXCESS_BLOB_GAS: u64 = 30_000_000;
 impl ChainRules {
     /// Builds a block without a known parent, such as the genesis with number 0.
     ///
-    /// Other numbers serve lies, which need blocks of a foreign chain at any height.
+    /// Other numbers are for lies, which need blocks of a foreign chain at any height.
     pub(in crate::devchain) fn root(&self, number: u64) -> Block {
         let mut world = World::default();
         let ether = U256::from(10).pow(U256::from(18));
@@ -79,8 +80,8 @@ impl ChainRules {
             parent_hash: if number == 0 { B256::ZERO } else { digest(self.config.seed, "parent", number) },
             base_fee_per_gas: Some(FIRST_BASE_FEE),
             excess_blob_gas: Some(FIRST_EXCESS_BLOB_GAS),
-            // The chain id is not part of a header: without this, chains that differ only in it would share
-            // their genesis.
+            // The chain id is not part of a header. Without it in `extra_data`, chains that differ only in their id
+            // would have the same genesis.
             extra_data: self.config.chain_id.to_be_bytes().into(),
             ..self.header(number)
         };
@@ -133,7 +134,7 @@ impl ChainRules {
             .collect()
     }
 
-    /// Executes the transactions and closes the header over the results.
+    /// Executes the transactions, completes the header with the roots and sums of the results, and computes its hash.
     fn seal(&self, mut header: Header, mut world: World, txs: Vec<Tx>, withdrawals: Withdrawals) -> Block {
         let env = Env {
             chain_id: self.config.chain_id,

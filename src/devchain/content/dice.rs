@@ -59,7 +59,7 @@ impl Dice {
     }
 }
 
-/// Returns a hash for the `n`th item of one `purpose`: a key, an address, or a root without known content.
+/// Returns a hash for the `n`th item of one `purpose`: a key, an address, or a root that no content belongs to.
 pub(in crate::devchain) fn digest(seed: u64, purpose: &str, n: u64) -> B256 {
     keccak256([b"devchain", purpose.as_bytes(), &seed.to_be_bytes(), &n.to_be_bytes()].concat())
 }

@@ -8,7 +8,7 @@ use alloy_consensus::{SignableTransaction, Signed, TxEip1559, TxEip2930, TxEip48
 use alloy_eips::{eip2930::AccessList, eip7702::SignedAuthorization};
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256};
 
-/// Prices of the next block. Generated transactions offer enough for them.
+/// Prices of the next block. Generated transactions offer enough to pay them.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::devchain) struct Prices {
     pub(in crate::devchain) gas: u64,

@@ -1,8 +1,8 @@
 //! The toy execution: effects of a transaction on the state, its gas and its logs.
 //!
-//! There is no EVM. A call to an account with code, or a creation, fails one time in eight and otherwise
-//! emits some logs; the transaction's hash decides. Everything around it follows the real rules: intrinsic
-//! gas, prices, tips, the created address, authorizations.
+//! There is no EVM. A call to an account with code, or a creation, fails one time in eight and otherwise emits some
+//! logs; the transaction's hash decides. Everything else follows the real rules: intrinsic gas, prices, tips, the
+//! created address, authorizations.
 
 use super::{dice::Dice, transactions::Tx, world::World};
 use alloy_consensus::{
@@ -100,7 +100,7 @@ fn intrinsic_gas(tx: &Tx) -> u64 {
 fn execution_gas(runs_code: bool, logs: &[Log]) -> u64 {
     let logging: u64 =
         logs.iter().map(|log| 375 * (1 + log.topics().len() as u64) + 8 * log.data.data.len() as u64).sum();
-    // The cold access that every call pays, and some work.
+    // A call pays 2,600 for a cold access, and 4,400 for some work.
     logging + if runs_code { 2_600 + 4_400 } else { 0 }
 }
 

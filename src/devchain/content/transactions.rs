@@ -25,7 +25,7 @@ pub(in crate::devchain) type Tx = Arc<Recovered<TxEnvelope>>;
 pub enum TransactionKind {
     /// Type 0 with a chain id in its signature (EIP-155).
     Legacy,
-    /// Type 0 as signed before EIP-155: no chain id, valid on every chain.
+    /// Type 0 as signed before EIP-155, without a chain id, so it is valid on every chain.
     Unprotected,
     /// Type 1, with an access list (EIP-2930).
     AccessList,
@@ -39,14 +39,14 @@ pub enum TransactionKind {
     Create,
 }
 
-/// Hands out nonces, starting with those of a state.
+/// Hands out nonces, starting with the next nonces of a state.
 #[derive(Debug)]
 pub(in crate::devchain) struct Nonces<'a> {
     world: &'a World,
     next: HashMap<Address, u64>,
 }
 
-/// Generates transactions, each different from all before.
+/// Generates transactions. Each differs from all earlier ones.
 #[derive(Clone, Debug)]
 pub(in crate::devchain) struct Forge {
     chain_id: u64,
@@ -58,14 +58,14 @@ pub(in crate::devchain) struct Forge {
 /// The blob parameters of Osaka, the first fork with a floor for the price of blob gas (EIP-7918).
 pub(in crate::devchain) const BLOBS: BlobParams = BlobParams::osaka();
 
-/// Most blobs of a generated transaction.
+/// Maximum number of blobs of a generated transaction.
 const MAX_BLOBS: u64 = 3;
 
-/// Price above which no blob transactions are generated. Without a ceiling, the price would grow for ever.
+/// Price above which no blob transactions are generated. Without a limit, they would raise the price for ever.
 const BLOB_PRICE_CEILING: u128 = 1_000_000_000;
 
-/// `CALLER SELFDESTRUCT`. A contract created and destroyed in one transaction leaves no account
-/// (EIP-6780), which keeps the toy state small.
+/// Init code `CALLER SELFDESTRUCT`. A contract created and destroyed in one transaction leaves no account (EIP-6780),
+/// which keeps the toy state small.
 const INIT_CODE: Bytes = bytes!("33ff");
 
 // === impl TransactionKind ===

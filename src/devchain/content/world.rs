@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 /// The toy state. Its root is the true root of a state trie of these accounts.
 ///
-/// Keyed by hashed address, the order of the trie, so that one walk computes the root. It stays small, because
-/// generated transactions use a fixed set of accounts; each block has its own copy.
+/// The map is keyed by hashed address, which is the order of the trie, so that one pass computes the root. Each block
+/// has its own copy, which stays small because generated transactions use a fixed set of accounts.
 #[derive(Clone, Debug, Default)]
 pub(in crate::devchain) struct World {
     accounts: BTreeMap<B256, Entry>,
@@ -48,7 +48,7 @@ impl World {
         }
     }
 
-    /// Subtracts from a balance, down to zero: no transaction is refused for its price.
+    /// Subtracts from a balance, but not below zero, because the chain refuses no transaction for its cost.
     pub(in crate::devchain) fn debit(&mut self, address: Address, amount: U256) {
         let entry = self.entry_mut(address);
         entry.balance = entry.balance.saturating_sub(amount);

@@ -37,8 +37,9 @@ impl DevChain {
 
     /// Adopts the branch of `other` that ends with `hash`, like a replica that has caught up to there.
     ///
-    /// Both chains must have the same genesis. They share the blocks, and the mempool does not change. A replica has only
-    /// the blocks of branches that it adopted; it must not build any itself, since `other` could build the same ones.
+    /// Both chains must have the same genesis. They share the blocks, and the mempool does not change. A replica has
+    /// only the blocks of branches that it adopted; it must not build blocks itself, because `other` could build
+    /// equal blocks.
     ///
     /// # Panics
     /// If `hash` is not a block of `other`, or the two chains have no block in common.
@@ -51,7 +52,7 @@ impl DevChain {
         self.announce(&state)
     }
 
-    /// Returns the blocks from `hash` down to the first `known` one, without that one.
+    /// Returns the blocks from `hash` down to the first `known` block, which is not included.
     fn branch_from(&self, hash: B256, known: impl Fn(B256) -> bool) -> Vec<Arc<Block>> {
         let (mut branch, mut next) = (Vec::new(), hash);
         while !known(next) {
@@ -63,8 +64,7 @@ impl DevChain {
         branch
     }
 
-    /// Replaces the last `depth` blocks by `length` new ones that hold the same transactions in the same
-    /// order.
+    /// Replaces the last `depth` blocks by `length` new blocks that contain the same transactions in the same order.
     ///
     /// The first new block takes the transactions of the first old block, and so on; the last takes all that are
     /// left. A length of 0 is a rollback. The genesis stays: a greater depth replaces all blocks above it.
@@ -80,8 +80,8 @@ impl DevChain {
         self.replace(&mut state, replaced.len(), contents)
     }
 
-    /// Replaces the last `depth` blocks by new ones with exactly these transactions, which can drop transactions,
-    /// or move them lower or higher.
+    /// Replaces the last `depth` blocks by new blocks with exactly these transactions. The new blocks can leave out
+    /// transactions, or contain them at other heights.
     ///
     /// # Panics
     /// If the signature of a transaction recovers to no address.

@@ -32,7 +32,7 @@ pub struct BlockRef {
 
 /// A development chain. Clones are handles to the same chain.
 ///
-/// Commands take effect at once, in order. Only [`DevChain::serve`] waits, if a fault tells it to.
+/// Commands take effect at once, in order. Only [`DevChain::serve`] waits, if a fault requires a wait.
 #[derive(Clone)]
 pub struct DevChain {
     pub(in crate::devchain) shared: Arc<Shared>,
@@ -55,7 +55,7 @@ impl From<&Block> for BlockRef {
 
 // === impl DevChain ===
 
-/// Prints only the head: a whole chain would bury the assertion that prints it.
+/// Prints only the head, because a whole chain would hide the message of a failed assertion.
 impl fmt::Debug for DevChain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DevChain").field("head", &*self.shared.head.borrow()).finish_non_exhaustive()
@@ -81,7 +81,8 @@ impl DevChain {
         self.announce(&state);
     }
 
-    /// Mines a block with the transactions of the mempool and then `txs` generated ones, of all kinds in turn.
+    /// Mines a block with the transactions of the mempool, followed by `txs` generated transactions of all kinds in
+    /// turn.
     pub fn mine(&self, txs: usize) -> BlockRef {
         let mut state = self.shared.state.lock();
         state.mine(txs);
@@ -120,7 +121,7 @@ impl DevChain {
     /// Puts a transaction into the mempool, with the checks of `eth_sendRawTransaction`.
     ///
     /// # Errors
-    /// The error that this method would answer.
+    /// The error that `eth_sendRawTransaction` would answer.
     pub fn submit(&self, tx: TxEnvelope) -> Result<TxHash, RpcError> {
         Ok(self.shared.state.lock().submit(tx)?)
     }
@@ -138,7 +139,8 @@ impl DevChain {
 
 /// The view of clients.
 impl DevChain {
-    /// Answers as if the head were `blocks` lower; clients cannot see higher blocks in any way. 0 ends the lag.
+    /// Answers as if the head were `blocks` lower. Clients cannot see higher blocks in any way. A lag of 0 makes all
+    /// blocks visible again.
     pub fn lag(&self, blocks: u64) {
         self.shared.state.lock().visibility.lag = blocks;
     }
@@ -182,7 +184,7 @@ impl DevChain {
     /// Waits until the head changes, and returns it.
     pub async fn mined(&self) -> BlockRef {
         let mut heads = self.subscribe();
-        // The sender lives as long as `self`, so the channel cannot close meanwhile.
+        // The sender lives as long as `self`, so the channel cannot close while this waits.
         let _ = heads.changed().await;
         *heads.borrow()
     }
@@ -200,7 +202,7 @@ impl DevChain {
     }
 }
 
-/// Admits the transactions of a test.
+/// Records a test's transactions, with the senders recovered from their signatures.
 pub(in crate::devchain) fn admit(state: &mut State, txs: Vec<TxEnvelope>) -> Vec<Tx> {
     let admit = |tx| state.admit(tx).expect("the transaction is signed");
     txs.into_iter().map(admit).collect()

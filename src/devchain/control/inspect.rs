@@ -1,4 +1,5 @@
-//! The truth, for tests to compare with: faults do not apply here, and calls are not recorded.
+//! The true content of the chain, with which tests compare answers. Faults do not apply here, and these calls are not
+//! recorded.
 
 use super::{
     handle::{BlockRef, DevChain},
@@ -166,7 +167,8 @@ impl DevChain {
         self.shared.record.lock().lies_total()
     }
 
-    /// Returns the highest number of HTTP requests in progress at a time. A request that hangs does not count.
+    /// Returns the highest number of HTTP requests in progress at a time. A request that hangs is no longer counted
+    /// as in progress.
     pub fn most_at_once(&self) -> usize {
         self.shared.record.lock().most_at_once()
     }

@@ -97,7 +97,7 @@ impl CallLog {
     }
 
     pub(in crate::devchain) fn clear(&mut self) {
-        // Requests in progress still count.
+        // Requests in progress stay in the count.
         *self = Self { at_once: self.at_once, most_at_once: self.at_once, ..Self::new(self.keep) };
     }
 }

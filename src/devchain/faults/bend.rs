@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Members that no hash covers.
+/// Members that no hash covers, so a verifier cannot detect a change of them.
 const UNCOVERED: [&str; 2] = ["size", "totalDifficulty"];
 
 /// A change at one place.
@@ -72,11 +72,11 @@ fn carry_out(place: &mut Value, bend: Bend, choice: u64) {
     }
 }
 
-/// Changes one hexadecimal digit. Never the first, so that no quantity starts with zero.
+/// Changes one hexadecimal digit, but never the first, so that no quantity starts with zero.
 fn changed(text: &str, choice: u64) -> String {
     let digits = text.len().saturating_sub(3) as u64;
     if !text.starts_with("0x") || digits == 0 {
-        // A single digit, or no data at all: append to it.
+        // The text has at most one digit, so a digit is appended instead.
         return if text == "0x" { "0x00".to_owned() } else { format!("{text}1") };
     }
     let at = 3 + usize::try_from(choice % digits).unwrap_or(0);

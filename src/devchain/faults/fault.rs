@@ -7,9 +7,9 @@ use std::time::Duration;
 /// A misbehaviour of the node.
 ///
 /// A transport fault ([`Fault::Hang`], [`Fault::Status`], …) strikes the whole HTTP answer, even if it matches only
-/// one call of a batch; a content fault strikes only the entry of that call. The node does not carry out a call that
-/// [`Fault::Hang`], [`Fault::Reset`], [`Fault::Status`], [`Fault::Refused`], [`Fault::RateLimited`] or [`Fault::Error`]
-/// strikes; it carries out all others.
+/// one call of a batch; a content fault strikes only the entry of that call. The node does not execute a call that
+/// [`Fault::Hang`], [`Fault::Reset`], [`Fault::Status`], [`Fault::Refused`], [`Fault::RateLimited`] or
+/// [`Fault::Error`] strikes; it executes all other calls.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
     /// Answers this much later, with the state at the arrival of the call.
@@ -70,8 +70,8 @@ pub enum Lie {
     Shortened,
     /// The receipt of another transaction; in a block's receipts, one receipt of another transaction.
     OtherReceipt,
-    /// The receipt from an orphaned block with the same transaction, or the receipts of an orphaned block of the
-    /// same number. If no orphan fits, like [`Lie::OtherReceipt`].
+    /// The receipt from an orphaned block with the same transaction, or the receipts of an orphaned block of the same
+    /// number. If no orphan fits, the answer is that of [`Lie::OtherReceipt`].
     OrphanedReceipt,
     /// A single transaction or receipt with another `blockHash`, but with its true number and index. The hash is that of
     /// an orphan of the same number if `orphan` is set and there is one, otherwise of no block.
@@ -79,24 +79,24 @@ pub enum Lie {
         /// Whether to prefer the hash of an orphan.
         orphan: bool,
     },
-    /// A block of another chain with the right number, or a transaction or receipts from it.
+    /// A block of another chain with the right number, or a transaction or receipts from such a block.
     ForeignBlock,
     /// One value changed, or one element of a list dropped, duplicated or moved, at any depth, chosen by this number.
-    /// Never `size` or `totalDifficulty`, which no hash of Ethereum covers.
+    /// The change is never in `size` or `totalDifficulty`, which no hash of Ethereum covers.
     Bent(u64),
     /// Like [`Lie::Bent`], with an unknown member added, so that the answer looks like that of a new fork.
     Disguised(u64),
-    /// One member dropped, at any depth, chosen by this number. Never a member that honest nodes leave out.
+    /// One member dropped, at any depth, chosen by this number. It is never a member that honest nodes leave out.
     Dropped(u64),
     /// One member made null, at any depth, chosen by this number.
     Nulled(u64),
     /// All members of this name changed, at any depth.
     Everywhere(String, Value),
-    /// One member of the result changed, or of each element of a list. A scalar changes as a whole.
+    /// One member changed, in the result or in each element of a list. A scalar result changes as a whole.
     Field(String, Value),
 }
 
-/// A fault that has no effect yet: [`FaultBuilder::times`], [`FaultBuilder::once`] or [`FaultBuilder::always`]
+/// A fault that has no effect until [`FaultBuilder::times`], [`FaultBuilder::once`] or [`FaultBuilder::always`]
 /// activates it.
 #[derive(Debug)]
 #[must_use = "a fault strikes only after `once`, `times` or `always`"]
@@ -135,12 +135,12 @@ impl Fault {
         matches!(self, Self::Delay(_) | Self::Queue(_))
     }
 
-    /// Returns whether the fault strikes the HTTP answer and not one entry.
+    /// Returns whether the fault strikes the whole HTTP answer instead of one entry.
     pub(in crate::devchain) const fn is_transport(&self) -> bool {
         !matches!(self, Self::WrongId | Self::Error { .. } | Self::Null | Self::Lie(_))
     }
 
-    /// Returns whether the node does not carry out the call.
+    /// Returns whether the fault keeps the node from executing the call.
     pub(in crate::devchain) const fn spares_the_call(&self) -> bool {
         matches!(
             self,
@@ -201,8 +201,8 @@ impl Faults {
         self.rules.clear();
     }
 
-    /// Uses up the faults that strike this call: the oldest matching wait and the oldest matching failure. Two
-    /// failures for one method strike two calls in turn.
+    /// Uses up the faults that strike this call: the oldest matching wait and the oldest matching failure. If two
+    /// failures match one method, the first strikes one call and the second the next.
     pub(in crate::devchain) fn strike(&mut self, method: &str, params: &str) -> Struck {
         let call = format!("{method}{params}");
         let fits = |rule: &Rule| matches(&rule.pattern, method) || matches(&rule.pattern, &call);
@@ -225,7 +225,7 @@ impl Faults {
 // === impl Struck ===
 
 impl Struck {
-    /// Returns the wait before the call is carried out.
+    /// Returns the wait before the node executes the call.
     pub(in crate::devchain) const fn queued(&self) -> Option<Duration> {
         match self.wait {
             Some(Fault::Queue(wait)) => Some(wait),

@@ -30,7 +30,7 @@ enum AnswerShape {
     Other,
 }
 
-/// A true result, to be falsified.
+/// A true result, and the context that is needed to falsify it.
 struct Teller<'a> {
     state: &'a State,
     shape: AnswerShape,
@@ -214,7 +214,7 @@ impl Teller<'_> {
         if other == index { None } else { self.cut(block, other) }
     }
 
-    /// Returns the part of `block` that has the kind of the truth.
+    /// Returns the part of `block` that has the same kind as the true result.
     fn cut(&self, block: &Block, index: usize) -> Option<Bytes> {
         match self.shape {
             AnswerShape::Block if self.full => Some(block.full_json()),
@@ -226,7 +226,7 @@ impl Teller<'_> {
         }
     }
 
-    /// Returns the block that the truth is, or belongs to.
+    /// Returns the block that the true result is, or belongs to.
     fn block(&self) -> Option<Arc<Block>> {
         let hash: B256 = match self.shape {
             AnswerShape::Block => self.member("hash"),
@@ -238,7 +238,7 @@ impl Teller<'_> {
         self.state.tree.get(hash).cloned()
     }
 
-    /// Builds a block of a foreign chain, with the same number as the block of the truth.
+    /// Builds a block of a foreign chain, with the same number as the block of the true result.
     fn foreign_block(&self) -> Block {
         let number = self.block().map_or(1, |block| block.number());
         let ours = &self.state.rules.config;

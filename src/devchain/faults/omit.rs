@@ -9,12 +9,13 @@ pub(in crate::devchain) enum Omission {
     Nulled,
 }
 
-/// Members that no hash covers: leaving them out is not a lie.
+/// Members that no hash covers. An honest node may leave them out.
 const UNCOVERED: [&str; 2] = ["size", "totalDifficulty"];
 
-/// Returns `value` without one member, chosen by `choice`; unchanged if every member may be missing.
+/// Returns `value` without one member, chosen by `choice`; unchanged if no member can be omitted.
 ///
-/// Members that honest nodes leave out are never dropped, and `null` is never dropped: neither would be a lie.
+/// Members that honest nodes leave out, and members that are `null`, are never dropped, because dropping them would
+/// not be a lie.
 pub(in crate::devchain) fn omit(mut value: Value, omission: Omission, choice: u64) -> Value {
     let mut members = Vec::new();
     collect(&value, omission, "", &mut members);

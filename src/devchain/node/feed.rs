@@ -25,7 +25,8 @@ use tokio_tungstenite::{WebSocketStream, accept_async, tungstenite::Message};
 pub(in crate::devchain) async fn serve(chain: DevChain, listener: TcpListener, cut: watch::Receiver<()>) {
     let mut connections = JoinSet::new();
     loop {
-        // Accepting fails when files run out. The tests of this node have failed then anyway.
+        // Accepting fails if the process has too many open files. The test that uses this node has then failed
+        // anyway.
         let Ok((stream, _)) = listener.accept().await else { return };
         let (chain, mut cut) = (chain.clone(), cut.clone());
         cut.mark_unchanged();
@@ -44,7 +45,7 @@ struct Connection {
     chain: DevChain,
     socket: WebSocketStream<TcpStream>,
     subscriptions: BTreeSet<String>,
-    /// Number of subscriptions made so far, from which their ids are made.
+    /// Number of subscriptions made so far, which is also the id of the newest.
     made: u64,
     /// The last head that was announced, or the head at the start of the connection.
     seen: BlockRef,
@@ -53,7 +54,8 @@ struct Connection {
 // === impl Connection ===
 
 impl Connection {
-    /// Serves the connection until either side closes it. The result has no meaning.
+    /// Serves the connection until either side closes it. The result is always `None`, so that `?` can end the
+    /// connection.
     async fn serve(chain: DevChain, stream: TcpStream) -> Option<()> {
         let mut heads = chain.subscribe();
         let socket = accept_async(stream).await.ok()?;
@@ -79,7 +81,7 @@ impl Connection {
         let body = Bytes::copy_from_slice(text.as_bytes());
         let NodeResponse::Reply { status: 200, body: reply, .. } = self.chain.serve(body.clone()).await
         else {
-            // A WebSocket has no HTTP status: any other response closes the connection.
+            // A WebSocket message has no HTTP status, so any other response closes the connection.
             return None;
         };
         let reply = self.subscribe(&body, &reply).unwrap_or(reply);
@@ -89,13 +91,14 @@ impl Connection {
         self.send(String::from_utf8(reply.to_vec()).ok()?).await
     }
 
-    /// Returns the reply to a method that only WebSockets have, unless a fault has struck the call.
+    /// Returns the reply to a method that exists only on WebSockets, or `None` if the call is for another method or a
+    /// fault has changed its `reply`.
     fn subscribe(&mut self, body: &[u8], reply: &Bytes) -> Option<Bytes> {
         let Ok(RpcPacket::One(RpcEntry::Call { id: id @ Some(_), method, params })) = RpcPacket::parse(body)
         else {
             return None;
         };
-        // The chain itself does not have these methods. Another reply than "not found" is the work of a fault.
+        // The chain itself answers these methods with "not found", so any other reply comes from a fault.
         if *reply != RpcReply::new(id, Err(RpcError::method_not_found(&method))).to_bytes() {
             return None;
         }

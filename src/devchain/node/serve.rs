@@ -17,10 +17,10 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use std::time::Duration;
 
-/// The reaction of the node to an HTTP request. The code that owns the connection carries it out.
+/// The reaction of the node to an HTTP request. The code that owns the connection executes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeResponse {
-    /// Answers.
+    /// Sends a response.
     Reply {
         /// The HTTP status.
         status: u16,
@@ -46,7 +46,8 @@ struct Job<'a> {
     struck: Struck,
 }
 
-/// Counts a request as in progress until dropped: the client may disconnect at any time, which drops the future.
+/// Counts a request as in progress until dropped. The count must end on drop, because a client that disconnects drops
+/// the future at any point.
 struct Working<'a>(&'a DevChain);
 
 const GARBAGE: &[u8] = b"upstream connect error or disconnect/reset before headers";
@@ -74,7 +75,8 @@ impl Drop for Working<'_> {
 // === impl DevChain ===
 
 impl DevChain {
-    /// Answers an HTTP request with this body: records its calls, applies faults, and waits if they demand it.
+    /// Answers an HTTP request with this body: records its calls, applies faults, and waits if a fault requires a
+    /// wait.
     ///
     /// Accepts any bytes. Answers malformed requests as geth does.
     pub async fn serve(&self, body: Bytes) -> NodeResponse {

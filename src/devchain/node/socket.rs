@@ -22,7 +22,7 @@ use super::{feed, serve::NodeResponse};
 use crate::devchain::control::handle::DevChain;
 use crate::listen::{self, BindError, Listener};
 
-/// Bytes of a dripping body that are sent at a time.
+/// Number of bytes of a dripping body that the node sends between two pauses.
 const DRIP: usize = 16;
 
 /// A development chain that answers on one port over HTTP and on another over WebSockets, until dropped.
@@ -45,7 +45,7 @@ type NodeBody = StreamBody<Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Reset>
 // === impl DevNode ===
 
 impl DevNode {
-    /// Serves `chain` on `address`; port 0 selects a free one.
+    /// Serves `chain` on `address`. Port 0 selects a free port.
     ///
     /// # Errors
     /// If the address cannot be bound.
@@ -83,7 +83,7 @@ impl DevNode {
         format!("ws://{}", self.ws_address)
     }
 
-    /// Drops all WebSocket connections without a close frame. Accepts new ones.
+    /// Drops all WebSocket connections without a close frame. Clients can reconnect.
     pub fn cut_sockets(&self) {
         self.cut.send_replace(());
     }

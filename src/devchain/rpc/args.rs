@@ -29,7 +29,7 @@ const HASH_TEXT: usize = 66;
 // === impl Args ===
 
 impl<'a> Args<'a> {
-    /// Splits the arguments. Missing arguments and `null` are an empty list.
+    /// Splits the arguments. If the arguments are missing or `null`, the list is empty.
     pub(in crate::devchain) fn parse(params: Option<&'a RawValue>) -> Result<Self, RpcError> {
         let list = match params {
             None => Vec::new(),
@@ -94,17 +94,17 @@ impl<'a> Args<'a> {
         Ok(Some(list))
     }
 
-    /// Returns a block by hash only.
+    /// Returns the block id in an argument that must be a hash.
     pub(super) fn hash_id(&self, at: usize) -> Result<BlockId, RpcError> {
         Ok(BlockId::Hash { hash: self.hash(at)?, canonical_only: false })
     }
 
-    /// Returns a block by number or tag only.
+    /// Returns the block id in an argument that must be a number or a tag.
     pub(super) fn number_id(&self, at: usize) -> Result<BlockId, RpcError> {
         parse_number_or_tag(&self.text(at)?).map_err(|error| invalid(at, error))
     }
 
-    /// Returns a block by number, tag, hash or object (EIP-1898).
+    /// Returns the block id in an argument that may be a number, a tag, a hash or an object (EIP-1898).
     pub(super) fn block_id(&self, at: usize) -> Result<BlockId, RpcError> {
         let raw = self.required(at)?;
         let Ok(object) = serde_json::from_str::<BlockObject<'_>>(raw.get()) else {
@@ -124,7 +124,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Returns a block by any of these, or the latest if the argument is missing.
+    /// Returns the same as [`block_id`](Self::block_id), or the latest block if the argument is missing.
     pub(super) fn block_id_or_latest(&self, at: usize) -> Result<BlockId, RpcError> {
         if self.optional(at).is_some() { self.block_id(at) } else { Ok(BlockId::Latest) }
     }

@@ -15,7 +15,7 @@ pub(in crate::devchain) enum RpcPacket<'a> {
 /// One request.
 #[derive(Clone, Debug)]
 pub(in crate::devchain) enum RpcEntry<'a> {
-    /// A call; without an id it is a notification and gets no reply.
+    /// A call. A call without an id is a notification and gets no reply.
     Call { id: Option<&'a RawValue>, method: String, params: Option<&'a RawValue> },
     /// JSON that is not a request, and its id if it has one.
     Invalid { id: Option<&'a RawValue> },
@@ -42,7 +42,8 @@ struct Wire<'a> {
 // === impl RpcPacket ===
 
 impl<'a> RpcPacket<'a> {
-    /// Parses a body. Only malformed JSON and an empty batch fail as a whole.
+    /// Parses a body. Fails only for malformed JSON and for an empty batch. Other invalid entries get an error reply
+    /// each.
     pub(in crate::devchain) fn parse(body: &'a [u8]) -> Result<Self, RpcError> {
         let body = std::str::from_utf8(body).map_err(|_| RpcError::parse())?;
         let raw: &RawValue = serde_json::from_str(body).map_err(|_| RpcError::parse())?;
@@ -115,7 +116,7 @@ pub(in crate::devchain) fn batch(replies: &[RpcReply]) -> Bytes {
     body.into()
 }
 
-/// Parses an id and accepts `null` as one: only a request without the member is a notification.
+/// Parses an id, and accepts `null` as an id, because only a request without the member `id` is a notification.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     Deserialize::deserialize(deserializer).map(Some)
 }

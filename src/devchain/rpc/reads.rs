@@ -31,7 +31,7 @@ pub(super) fn block_by_number(view: ClientView<'_>, args: &Args<'_>) -> Answer {
     }))
 }
 
-/// Returns the receipts of a block. Those of a pending block are unknown: `null`.
+/// Returns the receipts of a block. Those of a pending block are unknown, so the answer is `null`.
 pub(super) fn block_receipts(view: ClientView<'_>, args: &Args<'_>) -> Answer {
     let id = args.at_most(1)?.block_id(0)?;
     let block = view.block(id)?.filter(|_| id != BlockId::Pending);
@@ -69,7 +69,7 @@ pub(super) fn uncle_count(view: ClientView<'_>, id: BlockId, args: &Args<'_>) ->
     block.map_or_else(|| uncounted(view, id), |_| Ok(quantity(0).into()))
 }
 
-/// Returns the answer to a count in a missing block.
+/// Returns the answer to a request for a count in a block that does not exist.
 fn uncounted(view: ClientView<'_>, id: BlockId) -> Answer {
     let head = view.head().number();
     match id {
@@ -89,8 +89,8 @@ fn whole(block: &Arc<Block>, full: bool) -> Bytes {
     if full { block.full_json() } else { block.hashes_json() }
 }
 
-/// Renders a pending block as geth does: members that only a sealed block has are `null`, though its
-/// transactions have the hash that the block would have.
+/// Renders a pending block as geth does: members that only a sealed block has are `null`, although `blockHash` of its
+/// transactions is the hash that the block would have.
 fn unsealed(block: &Arc<Block>, full: bool) -> Bytes {
     let mut value: Value =
         serde_json::from_slice(&whole(block, full)).expect("the block was rendered as JSON just now");

@@ -1,4 +1,4 @@
-//! The methods of a wallet: reads before it sends a transaction, and sending.
+//! The methods of a wallet: the reads before it sends a transaction, and the sending itself.
 
 use super::{
     answer::{Answer, quantity},
@@ -14,13 +14,13 @@ use alloy_rpc_types_eth::FeeHistory;
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Estimated gas of every transaction, more than the toy execution uses for common ones.
+/// Estimated gas of every transaction. It is more than the toy execution uses for common transactions.
 const GAS_ESTIMATE: u64 = 200_000;
 
 /// The suggested tip, in wei.
 const SUGGESTED_TIP: u64 = 1_000_000_000;
 
-/// Most blocks of fee history in one answer, as with geth.
+/// Maximum number of blocks of fee history in one answer, the same as in geth.
 const MAX_FEE_HISTORY: u64 = 1_024;
 
 pub(super) fn send_raw_transaction(state: &mut State, args: &Args<'_>) -> Answer {

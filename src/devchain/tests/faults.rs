@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A chain of three blocks with a few transactions each.
+/// Returns a chain of three blocks with a few transactions each.
 fn node() -> DevChain {
     let chain = chain();
     chain.mine_many(3, 4);

@@ -1,4 +1,4 @@
-//! Tests of the development chain itself: its data by recomputation, its behaviour by example.
+//! Tests of the development chain itself. They recompute its data, and check its behaviour by examples.
 
 mod control;
 mod faults;
@@ -44,7 +44,7 @@ fn request(id: impl Serialize, method: &str, params: impl Serialize) -> Bytes {
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string().into()
 }
 
-/// Sends a request, faults and all, and returns the JSON that came back.
+/// Sends a request, to which faults apply, and returns the JSON of the reply.
 async fn post(chain: &DevChain, method: &str, params: impl Serialize) -> Value {
     match chain.serve(request(1, method, params)).await {
         NodeResponse::Reply { status: 200, body, .. } => parse(&body),

@@ -111,7 +111,7 @@ fn every_block_recomputes() {
     let chain = chain();
     chain.mine_many(6, 21);
     chain.mine(0);
-    // Indexes above 127 are ordered differently in a trie.
+    // Indexes above 127 have a longer RLP encoding, and therefore another order in the trie.
     chain.mine(200);
     for number in 0..=chain.head().number {
         verify(&chain, chain.hash_at(number).unwrap());
@@ -125,7 +125,7 @@ fn forks_with_moved_transactions_recompute() {
     let orphans: Vec<_> = (1..=4).map(|number| chain.hash_at(number).unwrap()).collect();
     let moved = chain.transactions_of(orphans[3]);
     let moved: Vec<_> = moved.iter().rev().map(|tx| chain.transaction(*tx).unwrap()).collect();
-    // The transactions of the highest block come first, in reverse, and then once more: none is refused.
+    // The new branch contains the transactions of the highest block twice, in reverse order. The chain accepts both.
     chain.reorg_with(4, vec![moved.clone(), Vec::new(), moved]);
     for hash in orphans.into_iter().chain((1..=3).map(|number| chain.hash_at(number).unwrap())) {
         verify(&chain, hash);
