@@ -15,7 +15,7 @@ use http_body_util::Full;
 pub enum Body {
     /// A body that is complete.
     Whole(Full<Bytes>),
-    /// A stream of pieces, which ends with the [`Ticker`](super::Ticker).
+    /// A stream of pieces, which ends when the [`Ticker`](super::Ticker) is dropped.
     Streamed(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
 }
 

@@ -1,7 +1,7 @@
 //! The status report as server-sent events.
 //!
-//! A listener gets the history first, and then the current status each second. The [`Ticker`] makes the status once for all
-//! listeners, and only while there are any. A slow listener misses events: none are buffered for it.
+//! A listener gets the history first, and then the current status each second. The [`Ticker`] builds the status once
+//! for all listeners, and only while there are any. Events are not buffered, so a slow listener misses some.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,8 @@ use super::{
     report::Report,
 };
 
-/// Most open streams: more than people watch one instance. Each takes one of the listener's few connections.
+/// Maximum number of open streams, which is more than the number of people who watch one instance. Each stream
+/// occupies one of the admin listener's few connections.
 pub(super) const MOST_STREAMS: usize = 16;
 
 /// Time between two status events.
@@ -28,7 +29,7 @@ const TOLD: Duration = Duration::from_secs(1);
 /// How long a browser waits before it reconnects, in milliseconds.
 const RECONNECT: u64 = 2000;
 
-/// The source of event streams. Clones share it.
+/// Opens event streams. Clones share the limit on open streams.
 #[derive(Clone)]
 pub struct Events(Arc<Inner>);
 
@@ -39,7 +40,8 @@ struct Inner {
     places: Arc<Semaphore>,
 }
 
-/// Samples the counters for the history, and sends the status to all streams. The streams end when it is dropped.
+/// Samples the counters for the history, and sends the status to all streams. The streams end when the ticker is
+/// dropped.
 pub struct Ticker {
     report: Arc<dyn Report>,
     history: History,
@@ -95,7 +97,8 @@ impl Ticker {
             seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
             loop {
                 seconds.tick().await;
-                // One receiver is the template for new streams.
+                // A count of 1 means that no stream is open: `Events` has one receiver, which it clones for each
+                // stream.
                 if self.latest.receiver_count() > 1 {
                     self.latest.send_replace(status(&*self.report, &self.history));
                 }
@@ -109,7 +112,8 @@ impl Ticker {
                 self.history.take(self.report.counts());
             }
         };
-        // Neither ends. Polls `sample` first, so that a status event at the same moment has the newest sample.
+        // Neither future ends. `join` polls `sample` first, so that a status event at the same moment includes the
+        // newest sample.
         let ((), ()) = future::join(sample, tell).await;
     }
 }

@@ -54,7 +54,7 @@ impl Guard {
     /// Checks that a request may change something.
     ///
     /// # Errors
-    /// If it may not.
+    /// If the request may not change anything.
     pub(super) fn check<B>(&self, request: &Request<B>) -> Result<(), WriteRefusal> {
         if !is_same_origin(request) {
             return Err(WriteRefusal::CrossOrigin);
@@ -74,7 +74,7 @@ impl Guard {
 /// request, and web pages cannot prevent that.
 fn is_same_origin<B>(request: &Request<B>) -> bool {
     let headers = request.headers();
-    // `same-site` is not enough: a server on another port of this machine is of the same site.
+    // `same-site` is not enough, because a server on another port of this machine belongs to the same site.
     let fetched = headers.get_all(SEC_FETCH_SITE).iter().all(|site| site == "same-origin" || site == "none");
     let host =
         host(request.headers()).or_else(|| request.uri().authority().map(|host| host.as_str().as_bytes()));

@@ -19,7 +19,8 @@ const FINE: usize = 15 * 60 / 2;
 const COARSE_STEP: Duration = Duration::from_secs(60);
 const COARSE: usize = 24 * 60;
 
-/// Minutes over which refusals are counted; these are listed, not plotted.
+/// Number of minutes over which the status report counts refusals. The status page lists refusals, and does not plot
+/// them.
 const RECENT: usize = 15;
 
 /// The program's counters since its start, at one moment.
@@ -150,7 +151,7 @@ impl History {
 impl<const N: usize> Ring<N> {
     fn is_due(&self, counts: &Counts, step: Duration) -> bool {
         let Some(last) = &self.last else { return true };
-        // A clock that was set back makes a sample due, too.
+        // A sample is also due if the clock was set back.
         counts.time.duration_since(last.time).map_or(true, |passed| passed >= step)
     }
 
@@ -202,7 +203,7 @@ impl Sample {
     }
 
     fn to_json(&self) -> Value {
-        // Rounds to 0.1 µs: the buckets are no more precise, and the text is shorter.
+        // Rounds to 0.1 µs to shorten the text. The buckets of the histogram are less precise than that.
         let seconds = self.seconds.map(|time| json!(time.map(|time| (f64::from(time) * 1e7).round() / 1e7)));
         self.counts.iter().map(|count| json!(count)).chain([json!(self.head)]).chain(seconds).collect()
     }

@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Longest query that is parsed; valid ones are shorter.
+/// Length of the longest query that is parsed. Valid queries are shorter.
 const LONGEST_QUERY: usize = 256;
 
 /// Executes the operations.
@@ -62,7 +62,7 @@ impl Operator {
             }
             Err(why) => return bad(&why),
         };
-        // Spawned, so that a client that disconnects does not leave the purge half done.
+        // The purge runs in a task of its own, so that it completes even if the client disconnects.
         let purging = task::spawn(async move {
             let left_in = self.inspector.purge_tiers(hash).await;
             Some((apart(move || self.inspector.purge(hash)).await?, left_in))
@@ -105,7 +105,8 @@ impl Operator {
             }
             Err(WarmError::Call(call)) => {
                 let verdict = rescue::call_error(&call);
-                // An error that a call would get with status 200 is a failure here: nothing was cached.
+                // As answers to JSON-RPC calls, some errors have status 200. Here they mean that nothing was cached,
+                // so the status must report a failure.
                 let status = match verdict.status {
                     StatusCode::OK => StatusCode::BAD_GATEWAY,
                     status => status,
@@ -121,7 +122,7 @@ impl Operator {
     }
 }
 
-/// Runs work that may take a while off the threads that answer clients; `None` if it panicked.
+/// Runs `work`, which may take a while, on a thread that answers no clients. Returns `None` if `work` panicked.
 async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     task::spawn_blocking(work).await.ok()
 }
@@ -218,7 +219,8 @@ fn warmed(warmed: &Warmed) -> Value {
 // === impl UrlQuery ===
 
 impl<'a> UrlQuery<'a> {
-    /// Returns the value of this name. Does not unescape: valid values contain no escapes.
+    /// Returns the value of the parameter `name`. Does not unescape the value, because valid values contain no
+    /// escapes.
     fn get(&self, name: &str) -> Option<&'a str> {
         self.0.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
     }

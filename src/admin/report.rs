@@ -7,7 +7,7 @@ pub trait Report: Send + Sync + 'static {
     /// Checks that the program can answer calls.
     ///
     /// # Errors
-    /// If it cannot; the reason is one line for people.
+    /// If the program cannot answer calls. The error is the reason, one line for people.
     fn ready(&self) -> Result<(), String>;
 
     /// Returns the whole status report, for people and programs.

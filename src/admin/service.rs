@@ -37,7 +37,7 @@ pub struct Admin {
     guard: Guard,
 }
 
-/// The future of a response, which is mostly ready.
+/// The future of a response, which is ready at once for most routes.
 type Answering =
     Either<Ready<Result<Response<Body>, Infallible>>, BoxFuture<'static, Result<Response<Body>, Infallible>>>;
 
