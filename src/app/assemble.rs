@@ -71,7 +71,7 @@ pub(super) fn assemble(
             (endpoints, build::feed(&config.upstream).map_err(StartError::Config)?)
         }
     };
-    // Before the first upstream call: another process may hold the directory.
+    // Opens the tiers before the first upstream call, because this fails if another process uses the cache directory.
     let tiers = match tiers {
         Some(tiers) => tiers,
         None => tiers::open(&config.cache, budget.clone(), &mut registry)?,

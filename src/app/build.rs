@@ -1,4 +1,4 @@
-//! Builds the parts of a configuration that can fail, for a start and for a reload.
+//! Builds the parts of the program whose construction can fail, for a start and for a reload.
 
 use tower::util::BoxCloneSyncService;
 use tracing::warn;
@@ -11,8 +11,8 @@ use crate::{
     upstream::{self, EndpointAddress, EndpointConfig, EndpointParts, HeadFeed, HttpTransport},
 };
 
-/// Checks whether the program would start with this configuration. Reads the files that it names, but connects to nothing
-/// and binds no address, since an instance may be running.
+/// Checks whether the program would start with this configuration. Reads the files that the configuration names, but
+/// connects to nothing and binds no address, because an instance may be running.
 ///
 /// # Errors
 /// The error that a start would return.

@@ -52,7 +52,7 @@ impl Demo {
     /// Time between two blocks.
     pub const BLOCK_TIME: Duration = BLOCK_TIME;
 
-    /// Starts the chain, and the program with `config` in front of it. Returns when it can answer calls.
+    /// Starts the chain, and the program with `config` in front of it. Returns when the program can answer calls.
     ///
     /// # Errors
     /// If an address cannot be bound, or the program cannot start for another reason.
@@ -121,7 +121,7 @@ fn chain() -> DevChain {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
     let slot_seconds = BLOCK_TIME.as_secs();
     let genesis_time = now.saturating_sub(FIRST_BLOCKS as u64 * slot_seconds);
-    // The demo does not read the record of calls.
+    // `keep_calls` is 0 because the demo does not read the record of calls.
     let config =
         devchain::Config { genesis_time, slot_seconds, keep_calls: 0, ..devchain::Config::default() };
     let chain = DevChain::new(config);
@@ -129,7 +129,8 @@ fn chain() -> DevChain {
     chain
 }
 
-/// Replaces the address of all interfaces, as in a container, by loopback.
+/// Replaces an unspecified address (all interfaces, as in a container) by loopback, to which local clients can
+/// connect.
 fn from_here(mut address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
@@ -177,7 +178,7 @@ async fn traffic(chain: &DevChain, proxy: SocketAddr) {
             calls.push(Call::new("eth_getTransactionByHash", params.clone()));
             calls.push(Call::new("eth_getTransactionReceipt", params));
         }
-        // The log already has any error, and the next round tries again.
+        // Ignores errors, because the upstream has logged them and the next round tries again.
         let _ = dapp.call_all(calls).await;
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     upstream::{InProcessNode, InProcessResponse, UpstreamError},
 };
 
-/// Bytes of a dripping answer that arrive after each pause.
+/// Number of bytes of a dripping (slowly sent) answer that arrive after each pause.
 const DRIP: usize = 16;
 
 /// Responds as the chain would over a socket.

@@ -27,14 +27,14 @@ pub struct InProcess {
     registry: Arc<Registry>,
     upstream: Upstream,
     tiers: Tiers,
-    /// Keeps the channel open: the poller stops waiting for another feed when the sender is gone.
+    /// Keeps the channel open, because the poller stops waiting for another feed when the sender is dropped.
     _feed: Arc<watch::Sender<Option<HeadFeed>>>,
 }
 
 // === impl InProcess ===
 
 impl InProcess {
-    /// Spawns the background tasks of the parts on the current runtime.
+    /// Spawns the background tasks of `assembly` on the current runtime.
     pub(super) fn start<P>(assembly: Assembly<P>) -> Self
     where
         P: Service<proxy::Request, Response = Answered, Error = CallError, Future: Send>

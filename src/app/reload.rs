@@ -3,12 +3,12 @@
 //! A reload reads the same sources as the start: file, environment, flags. It applies the result as a whole or
 //! refuses it as a whole.
 //!
-//! `docs/configuration.md` lists the reloadable keys, and when each takes effect. All others take effect at the
-//! next start, and a warning names those that changed: among them the addresses, `cache`, `connections`,
-//! `verify`, and whether TLS is on.
+//! `docs/configuration.md` lists the reloadable keys, and when each takes effect. All other keys take effect at the
+//! next start, among them the addresses, `cache`, `connections`, `verify`, and whether TLS is on. A warning names
+//! those that changed.
 //!
-//! To make another key reloadable, apply it in [`Reload::apply`] (do the part that can fail before, in
-//! [`Reload::prepare`]), and name it in `RELOADABLE` of its configuration.
+//! To make another key reloadable, apply it in [`Reload::apply`], do the steps that can fail in [`Reload::prepare`],
+//! which runs first, and add the key to `RELOADABLE` of its configuration type.
 
 use std::collections::BTreeMap;
 
@@ -85,12 +85,12 @@ impl Reload {
         Self { parts, metrics, current: Mutex::new(config.clone()), started: config }
     }
 
-    /// Answers all waiting calls at once, with an error.
+    /// Answers all calls that wait for the upstream with an error, at once.
     pub(super) fn end_calls(&self) {
         self.parts.proxy.end();
     }
 
-    /// Applies the configuration that was read, or logs why not. `set_log` must set the level of the log.
+    /// Applies the configuration `read`, or logs why it is refused. `set_log` must set the level of the log.
     pub(super) fn take(&self, read: Result<Config, ConfigError>, set_log: impl FnOnce(&LogConfig)) {
         let prepared = read.and_then(|config| Ok((self.prepare(&config)?, config)));
         let (prepared, config) = match prepared {
@@ -136,7 +136,8 @@ impl Reload {
         proxy.apply(&config.proxy());
         http.apply(&config.http);
         access.replace(&config.http, Policy::new(&config.proxy()));
-        // Only a single endpoint can be consistent: clear this before the endpoints change, set it afterwards.
+        // `consistent` may be set only while there is a single endpoint, so it is cleared before the endpoints change
+        // and set afterwards.
         let consistent = is_consistent(&config.upstream.endpoints);
         if !consistent {
             proxy.set_consistent(false);
@@ -168,7 +169,7 @@ fn is_reloadable(key: &str) -> bool {
     Config::reloadable().any(|reloadable| reloadable == key)
 }
 
-/// Returns the names of the keys that differ. Never their values, which may be secrets.
+/// Returns the names of the keys that differ, without their values, which may be secrets.
 fn differences(before: &Config, after: &Config) -> Vec<String> {
     let (mut before, mut after) = (keys(before), keys(after));
     before.retain(|key, value| match after.get(key) {
@@ -264,7 +265,8 @@ mod tests {
             }
             comment.clear();
         }
-        // `upstream.endpoints` and `http.keys` are tables and carry no mark; `rate` and `burst` of a key make up for them.
+        // The numbers are equal because two differences cancel out: the tables `upstream.endpoints` and `http.keys`
+        // are reloadable but have no mark, and `rate` and `burst` of a client key have marks of their own.
         assert_eq!(marked, Config::reloadable().count());
     }
 

@@ -52,7 +52,7 @@ struct Ready(Arc<StatusReport>);
 // === impl StatusReport ===
 
 impl StatusReport {
-    /// Returns the same as `/ready`, but probes no endpoint: a scrape should not cause upstream calls.
+    /// Returns the same as `/ready`, but probes no endpoint, because a scrape should not cause upstream calls.
     fn is_ready(&self) -> bool {
         let known = matches!(self.identity.state(), IdentityState::Known(_));
         !self.draining.load(Relaxed) && known && !self.upstream.is_down()
@@ -92,7 +92,7 @@ impl admin::Report for StatusReport {
         };
         match self.identity.state() {
             IdentityState::Known(_) => self.upstream.outage().map_or(Ok(()), |error| Err(degraded(error))),
-            // The chain of the cached entries is known, though the upstream no longer confirms it.
+            // The chain of the cached entries is known from earlier, although no endpoint confirms it now.
             IdentityState::Unknown(Some(error)) if self.identity.pinned().is_some() => Err(degraded(error)),
             IdentityState::Unknown(None) => Err("the upstream has not been reached yet".to_owned()),
             IdentityState::Unknown(Some(error)) => Err(format!("the upstream's chain is unknown: {error}")),

@@ -79,8 +79,7 @@ struct RunningListener {
 
 /// Assembles the program from a configuration. Tests and embedders replace parts of it.
 ///
-/// The program and the demo [`start`](Self::start) it with its listeners; [`in_process`](Self::in_process) leaves
-/// them out.
+/// [`start`](Self::start) runs the program with its listeners, [`in_process`](Self::in_process) without them.
 #[derive(Debug)]
 pub struct AppBuilder {
     config: Config,
@@ -122,7 +121,7 @@ impl AppBuilder {
         self
     }
 
-    /// Registers metrics here instead of in a registry with the prefix `holdfast`.
+    /// Registers the metrics in `registry` instead of in one with the prefix `holdfast`.
     pub fn registry(mut self, registry: Registry) -> Self {
         self.supplied.registry = registry;
         self
@@ -154,7 +153,8 @@ impl AppBuilder {
         let rpc = listen::Metrics::register(&mut assembly.registry);
         let rpc = Listener::bind(config.listen, connections.clone(), rpc);
         let rpc = rpc.await.map_err(StartError::Bind)?.with_tls(tls.clone());
-        // Not registered: requests for `/metrics` should not change the metrics.
+        // The metrics of the admin listener are not registered, so that requests for `/metrics` do not change the
+        // metrics.
         let few = listen::Config { max: connections.max.min(ADMIN_CONNECTIONS), ..connections };
         let admin = Listener::bind(config.admin, few, listen::Metrics::default());
         let admin_tls = tls.clone().filter(|_| config.tls.admin);
@@ -308,7 +308,7 @@ impl App {
         }
         self.follow.abort();
         self.watch.abort();
-        // Event streams get events up to this point. They must end now, or they would keep the admin listener open.
+        // Without the ticker the event streams end. Open streams would keep the admin listener from closing.
         self.ticker.abort();
         self.admin.stop().await;
         // Entries that are not written would have to be fetched again after the next start.
@@ -319,7 +319,7 @@ impl App {
     }
 }
 
-/// Warns if other machines can reach the admin listener, which shows its pages without a password.
+/// Warns if other machines can reach the admin listener, which serves its pages without authentication.
 fn warn_if_exposed(admin: SocketAddr) {
     if !admin.ip().to_canonical().is_loopback() {
         warn!(
@@ -336,7 +336,7 @@ fn connections_that_fit(config: &Config) -> listen::Config {
     let beside = (config.upstream.max_in_flight + ADMIN_CONNECTIONS) as u64 + OTHER_FILES;
     let wanted = config.connections.max as u64;
     let files = raise_file_limit(wanted + beside).soft.unwrap_or(u64::MAX);
-    // If there are too few files, other uses keep at most a third of them.
+    // If the limit on open files is too low, connections still get at least two thirds of the files.
     let fit = files.saturating_sub(beside).max(files - files / 3).min(wanted).max(1);
     if fit < wanted {
         warn!(

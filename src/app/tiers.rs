@@ -14,10 +14,11 @@ use crate::{
 /// Time limit of a disk read. A disk that takes longer is slower than the node.
 const DISK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Time limit of a Redis read, in multiples of the tier's own timeout; a safeguard in case that one fails.
+/// Time limit of a Redis read, in multiples of the timeout that the Redis tier applies itself. The limit only matters
+/// if that timeout does not take effect.
 const REDIS_MARGIN: u32 = 2;
 
-/// Opens the configured tiers. Redis need not be up. No other process may use the directory.
+/// Opens the configured tiers. Redis may be down. Fails if another process uses the directory of the disk tier.
 pub(super) fn open(
     config: &Config,
     budget: ByteBudget,
