@@ -111,7 +111,7 @@ impl Problem {
                 path.push(name.to_string());
                 "is missing".to_owned()
             }
-            // These keys parse text as a socket address only.
+            // For these two keys, the only error of this kind is text that is not a socket address.
             Kind::Message(_) if path == ["listen"] || path == ["admin"] => format!("expected {AN_ADDRESS}"),
             Kind::Message(message) => without_excerpt(message),
             other => other.to_string(),
@@ -136,7 +136,7 @@ fn listed(expected: &'static [&'static str]) -> String {
     listed.strip_prefix("one of ").map_or(listed.clone(), str::to_owned)
 }
 
-/// Error for `upstream = "URL"`, a common first attempt.
+/// Error for `upstream = "URL"`, a common mistake in a first configuration.
 const NO_TABLE: &str = "expected a table; to name a node, use --upstream, HOLDFAST_UPSTREAM_URL, or url in \
                         [[upstream.endpoints]]";
 

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::{error::Problem, log::LogConfig, tracing::TracingConfig};
 use crate::{cache, client::ClientLimit, display::Time, http, listen, proxy, upstream, verify};
 
-/// Upper limit of every count. No machine can use as much, and semaphores and sums are far from overflow.
+/// Upper limit of every count. It is higher than any machine can use, and low enough that semaphores and sums do not
+/// overflow.
 const MOST: usize = 1 << 30;
 
 /// All settings. `config/holdfast.toml` describes each key.
@@ -33,9 +34,11 @@ pub struct Config {
     /// Time from the stop signal until the client listener closes.
     #[serde(with = "humantime_serde")]
     pub drain_delay: Duration,
-    /// Limit on the bytes of large bodies and answers in memory: read from clients and upstreams, or waiting for clients.
+    /// Limit on the bytes of large bodies and answers in memory, while they arrive from clients and upstreams or wait
+    /// to be sent to clients.
     pub max_bytes_in_flight: ByteSize,
-    /// Limit on these bytes for one client. `None` is half of `max_bytes_in_flight`, or all of it for a shared address.
+    /// The part of `max_bytes_in_flight` that one client may use. `None` is half of it, or all of it for a shared
+    /// address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_bytes_per_client: Option<ByteSize>,
     /// Level and format of the log.
@@ -145,7 +148,8 @@ impl Config {
             None if is_open => ("max_bytes_per_client", "one client (half of max_bytes_in_flight)", half),
             _ => ("max_bytes_in_flight", "all clients together", all),
         };
-        // A buffer that grows counts twice while its content moves to the larger one.
+        // A full buffer moves its content to one of twice the size. Both count until then, which makes 1.5 times the
+        // final size.
         let while_read = |size: ByteSize| ByteSize(size.as_u64().saturating_mul(3) / 2);
         let each = [
             ("http.max_body", while_read(self.http.max_body)),

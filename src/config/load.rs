@@ -36,7 +36,7 @@ pub struct Sources {
     upstreams: Vec<String>,
 }
 
-/// Checks that the file can be read. Figment's own errors for this are less clear.
+/// Checks that the file can be read, because figment's own errors about unreadable files are less clear.
 fn can_be_read(path: &Path) -> Result<(), ConfigError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => ConfigError::NoFile { path: path.to_owned() },
@@ -46,7 +46,7 @@ fn can_be_read(path: &Path) -> Result<(), ConfigError> {
     if kind.is_dir() {
         return Err(ConfigError::Directory { path: path.to_owned() });
     }
-    // A pipe can be read only once, so this does not open it.
+    // A pipe can be read only once, so this check opens regular files only.
     if kind.is_file() {
         fs::File::open(path).map_err(failed)?;
     }
@@ -61,13 +61,13 @@ impl Sources {
         Self::default()
     }
 
-    /// Reads this file.
+    /// Reads `file`, if it is given.
     pub fn with_file(self, file: Option<PathBuf>) -> Self {
         Self { file, ..self }
     }
 
-    /// Reads `HOLDFAST_*`: `HOLDFAST_HTTP__MAX_BATCH` is `http.max_batch`, `HOLDFAST_CONFIG` names the file,
-    /// and `HOLDFAST_UPSTREAM_URL` the node.
+    /// Reads the variables `HOLDFAST_*`: `HOLDFAST_HTTP__MAX_BATCH` sets `http.max_batch`, `HOLDFAST_CONFIG` names
+    /// the file, and `HOLDFAST_UPSTREAM_URL` names the node.
     pub fn with_environment(self) -> Self {
         let named = env::var_os(ENV_CONFIG).map(PathBuf::from);
         let file = self.file.or(named);
@@ -86,7 +86,7 @@ impl Sources {
         self
     }
 
-    /// Uses these nodes instead of any configured elsewhere.
+    /// Uses these nodes, if there are any, instead of those in the file or the environment.
     #[must_use]
     pub fn with_upstreams(self, upstreams: Vec<String>) -> Self {
         Self { upstreams, ..self }
@@ -95,7 +95,7 @@ impl Sources {
     /// Merges the sources and checks the result.
     ///
     /// # Errors
-    /// Names the source, the key and a valid value.
+    /// If a source cannot be read or is invalid. The error names the source, the key and a valid value.
     pub fn load(self) -> Result<Config, ConfigError> {
         let mut figment = Figment::new();
         if let Some(path) = &self.file {
@@ -118,7 +118,7 @@ impl Sources {
         }
         let mut config: Config = figment.extract().map_err(ConfigError::from)?;
         config.check().map_err(|problem| {
-            // A source sets a list as a whole, so figment has no metadata below a list's index.
+            // A source sets a list as a whole, so figment has metadata for the list, but not for its elements.
             let parts = problem.key.split('.').take_while(|part| part.parse::<usize>().is_err());
             let set_by = figment.find_metadata(&parts.collect::<Vec<_>>().join("."));
             problem.set_by(set_by)
@@ -139,8 +139,9 @@ impl Sources {
     }
 }
 
-/// Returns whether Kubernetes sets this variable in pods beside a service named `holdfast` (`HOLDFAST_PORT=tcp://…`,
-/// `HOLDFAST_SERVICE_HOST`, `HOLDFAST_PORT_8555_TCP_ADDR`). No key of Holdfast has such a name.
+/// Returns whether Kubernetes sets this variable in the pods of a namespace that has a service named `holdfast`
+/// (`HOLDFAST_PORT=tcp://…`, `HOLDFAST_SERVICE_HOST`, `HOLDFAST_PORT_8555_TCP_ADDR`). No key of Holdfast has such a
+/// name.
 fn is_service_link(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     !key.contains("__") && ["service_", "port_"].iter().any(|part| key.contains(part))

@@ -42,7 +42,8 @@ impl LogConfig {
     pub fn filter(&self) -> Result<EnvFilter, String> {
         const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
         let directives = self.level.contains(['=', ',']);
-        // `EnvFilter` takes any other single word for a module's name, and would silence everything else.
+        // `EnvFilter` takes any other single word for a module's name, and would drop the log lines of all other
+        // modules.
         if !directives && !LEVELS.contains(&self.level.to_lowercase().as_str()) {
             return Err(format!("{:?} is not one of {}", self.level, LEVELS.join(", ")));
         }

@@ -1,7 +1,7 @@
 //! The configuration: a file, then the environment, then flags.
 //!
-//! Collects the `Config` types of the modules below; nothing below `app` imports this one. Each error names
-//! the source, the key and a valid value.
+//! Collects the `Config` types of the modules below it. No module below `app` imports this one. Each error names the
+//! source, the key and a valid value.
 //!
 //! # Floors
 //! Each line imports only from the lines below it.

@@ -26,7 +26,7 @@ fn the_documented_file_holds_the_defaults() {
     let documented = Sources::none().with_file(Some(path)).load().unwrap();
     let defaults = Config {
         upstream: upstream::Config {
-            // The only key without a default.
+            // `endpoints` is the only key without a default.
             endpoints: documented.upstream.endpoints.clone(),
             ..upstream::Config::default()
         },
@@ -98,7 +98,7 @@ fn human_readable_values_are_parsed() {
     assert!(format!("{config:?}").contains("$CARGO_PKG_NAME"));
 }
 
-/// Two keys with different hashes.
+/// Returns TOML with one or two keys, which have different hashes.
 fn keys(first: &str, second: &str) -> String {
     let key = |members: &str, digit: &str| {
         if members.is_empty() {
@@ -282,7 +282,7 @@ fn errors_name_file_key_and_expected_value() {
         ),
         (&keys("name = 'a'\nrate = '1/d'", ""), "FILE: http.keys.0.rate: \"1/d\" is not a rate"),
         (&keys("name = 'a'\nburst = 1", ""), "FILE: http.keys.0.burst: has no effect without a rate"),
-        // Above the limit of a semaphore, and close to overflow.
+        // These values exceed the limit of a semaphore, and sums with them could overflow.
         ("[http]\nmax_in_flight = 9223372036854775807", "FILE: http.max_in_flight: must be at most"),
         ("[upstream]\nmax_in_flight = 9223372036854775807", "FILE: upstream.max_in_flight: must be at most"),
     ] {
@@ -358,7 +358,7 @@ fn unusual_settings_produce_warnings() {
 #[test]
 fn errors_do_not_show_secrets() {
     for toml in [
-        // A client's key where its hash belongs.
+        // A client's key stands where its hash belongs.
         "[[http.keys]]\nname = 'a'\nsha256 = 'SECRET'\n",
         "[[http.keys]]\nname = 'a'\nsha256 = ['SECRET']\n",
         "[[http.keys]]\nname = 'a'\nkey = 'SECRET'\n",
@@ -375,7 +375,7 @@ fn errors_do_not_show_secrets() {
         "[http]\nkeys = ['SECRET']\n",
         "[[upstream.endpoints]]\nurl = 'http://user:SECRET@127.0.0.1\n",
         "[[upstream.endpoints]]\nurl = ['SECRET']\n",
-        // A URL in place of a table, a common first attempt.
+        // A URL stands in place of a table, a common mistake in a first configuration.
         "upstream = 'http://127.0.0.1/SECRET'\n",
         "[upstream]\nendpoints = 'http://127.0.0.1/SECRET'\n",
         "[upstream]\nendpoints = ['http://127.0.0.1/SECRET']\n",

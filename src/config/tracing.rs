@@ -14,10 +14,12 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TracingConfig {
-    /// URL of a receiver of OTLP over HTTP; unset or empty, no spans are sent. A secret: its path or query may hold a key.
+    /// URL of a receiver of OTLP over HTTP. If it is unset or empty, Holdfast sends no spans. It is a secret because
+    /// its path or query may contain a key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub otlp: Option<Secret>,
-    /// Fraction of new traces that are recorded. A client decides about the traces that it started.
+    /// Fraction of its own traces that Holdfast records. For a trace that a client started, the client's `sampled`
+    /// flag decides.
     pub sample: SampleRatio,
     /// Headers of every request to the receiver.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
