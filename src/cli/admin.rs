@@ -59,7 +59,7 @@ pub(super) struct AdminReply {
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Accepts any certificate: the client connects to an address, and certificates seldom name loopback.
+/// Accepts any certificate, because the client connects to an address, and certificates seldom name loopback.
 #[derive(Debug)]
 struct Unverified(WebPkiSupportedAlgorithms);
 
@@ -134,7 +134,8 @@ impl AdminClient {
 
     async fn send(&mut self, method: Method, path: &str) -> Result<AdminReply, BoxError> {
         let mut connection = self.connection.take();
-        // Detects most connections that were closed meanwhile. Otherwise this request fails, and the next one reconnects.
+        // Detects most connections that the instance has closed since the last request. If it misses one, this
+        // request fails and the next request reconnects.
         if let Some(open) = &mut connection
             && open.ready().await.is_err()
         {
@@ -166,7 +167,8 @@ impl AdminReply {
     /// Parses the reply as JSON.
     ///
     /// # Errors
-    /// If the request was refused, or if this is not the admin listener; the message gives the reason or advice.
+    /// If the request was refused, or if the reply is not from the admin listener. The message gives the reason or
+    /// advice.
     pub(super) fn value(&self, path: &str) -> Result<Value, String> {
         let value: Option<Value> = serde_json::from_str(&self.text).ok();
         let said = value.as_ref().and_then(|value| value["error"].as_str());
@@ -193,7 +195,7 @@ pub(super) fn not_admin(path: &str, status: StatusCode) -> String {
     )
 }
 
-/// Replaces HTTP errors of the library by advice.
+/// Replaces errors of the HTTP library by advice to the user.
 fn explained(error: &(dyn std::error::Error + 'static), tls: bool) -> String {
     let http = error.downcast_ref::<hyper::Error>();
     if let Some(error) = http.filter(|_| !tls) {

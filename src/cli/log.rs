@@ -12,7 +12,7 @@ use crate::config::{LogConfig, LogFormat};
 /// Changes the level of a running log.
 pub(super) struct LogLevel(reload::Handle<EnvFilter, Registry>);
 
-/// Layer that takes spans for a purpose besides the log, with a filter of its own.
+/// Layer that collects spans for a purpose other than the log, such as their export, with a filter of its own.
 pub(super) type SpanLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
 /// Logs to standard error, panics included, so that a program that reads the log sees them. The level applies to the
@@ -39,7 +39,7 @@ impl LogLevel {
     /// Sets the level. The format does not change.
     pub(super) fn set(&self, config: &LogConfig) {
         if let Ok(filter) = config.filter() {
-            // Fails only if the log has ended.
+            // Fails only if the subscriber no longer exists.
             let _ = self.0.reload(filter);
         }
     }

@@ -11,7 +11,7 @@
 //! output      lines on standard output
 //! failure     reasons why a command fails
 //! otlp        sends spans to a collector
-//! no_otlp     replaces it in builds without the feature
+//! no_otlp     replaces otlp in builds without the feature `otlp`
 //! log         the log's level and format
 //! signal      SIGINT, SIGTERM, SIGHUP
 //! progress    a bar, or lines

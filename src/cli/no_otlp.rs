@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use super::log::SpanLayer;
 use crate::config::{Problem, TracingConfig};
 
-/// Sends nothing.
+/// A replacement for the span export that sends nothing.
 pub(super) struct Export;
 
 // === impl Export ===

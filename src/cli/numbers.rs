@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt};
 /// Formats numbers and runs of numbers: `3, 5..8`.
 pub(super) struct Numbers<'a>(pub(super) &'a BTreeSet<u64>);
 
-/// Most runs shown; people do not read longer lists.
+/// Maximum number of runs that are shown, because people do not read longer lists.
 const MOST_SHOWN: usize = 10;
 
 // === impl Numbers ===

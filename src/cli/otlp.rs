@@ -1,8 +1,8 @@
 //! Exports spans to a receiver by OTLP over HTTP.
 //!
-//! Finished spans wait in a queue for a thread that sends them. No call waits for that: if the queue is full, the span is
-//! dropped. The export does not depend on the level of the log, and does not trace itself: it takes only spans of this
-//! program, which creates none while it exports.
+//! Finished spans wait in a queue for a thread that sends them. Calls never wait for the export: if the queue is
+//! full, new spans are dropped. The export does not depend on the log level. It does not trace itself, because it
+//! collects only spans of this program, and sending spans creates none.
 
 use std::{env, sync::Arc, time::Duration};
 
@@ -37,19 +37,19 @@ const SERVICE: &str = env!("CARGO_PKG_NAME");
 /// Path that is appended to the URL of the receiver.
 const PATH: &str = "v1/traces";
 
-/// Capacity of the queue: a few MiB, and the spans of one second at a thousand calls per second.
+/// Capacity of the queue in spans. They take a few MiB, and cover one second at a thousand calls per second.
 const MOST_WAITING: usize = 4096;
 
 /// Most spans in a request.
 const MOST_AT_ONCE: usize = 512;
 
-/// Time that a span waits for others, to be sent in one request.
+/// Time that a span waits for other spans, so that one request sends them together.
 const DELAY: Duration = Duration::from_secs(1);
 
 /// Time limit of one request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time limit for the spans that are left at the end. The shutdown waits for it.
+/// Time limit for sending the remaining spans at shutdown.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// Outcomes of an upstream attempt that are not failures: a result, or the node's own error.
@@ -64,7 +64,7 @@ struct Receiver {
     poster: Poster,
     /// URL without secrets, for the log.
     name: Arc<str>,
-    /// Runs the requests: the sending thread has no runtime of its own.
+    /// Runs the requests, because the sending thread has no runtime of its own.
     runtime: Handle,
     log_throttle: Arc<LogThrottle>,
 }
@@ -95,7 +95,8 @@ impl Export {
         let exporter = OtlpExporter::builder()
             .with_http()
             .with_http_client(receiver)
-            // Not used, since `Receiver` knows its URL; set so that the library takes none from the environment.
+            // `Receiver` ignores this URL and uses its own. It is set so that the library does not read a URL from
+            // the environment.
             .with_endpoint("http://localhost/v1/traces")
             .with_protocol(Protocol::HttpBinary)
             .with_timeout(TIMEOUT)
@@ -131,7 +132,8 @@ impl Export {
     /// Sends the remaining spans, within a time limit.
     pub(super) async fn finish(self) {
         let Some(provider) = self.0 else { return };
-        // The shutdown blocks its thread. `Receiver` has logged any failure.
+        // `spawn_blocking`, because the shutdown blocks its thread. The result is ignored, because `Receiver` has
+        // logged any failure.
         let _ = task::spawn_blocking(move || provider.shutdown_with_timeout(LAST_WORDS)).await;
     }
 }
@@ -139,10 +141,11 @@ impl Export {
 /// Returns the attributes of this instance. `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` override the defaults.
 fn resource() -> Resource {
     let named = env::var("OTEL_SERVICE_NAME").ok().filter(|name| !name.is_empty());
-    // The library prefers `OTEL_RESOURCE_ATTRIBUTES`, against the specification.
+    // `OTEL_SERVICE_NAME` comes first, as the specification says. The library would prefer
+    // `OTEL_RESOURCE_ATTRIBUTES`.
     let name = named.or_else(|| {
         let attribute = Resource::builder().build().get(&Key::from_static_str("service.name"))?.to_string();
-        // The default of the library.
+        // The library uses this name if no other is set.
         (!attribute.starts_with("unknown_service")).then_some(attribute)
     });
     Resource::builder()
@@ -181,7 +184,7 @@ impl HttpClient for Receiver {
                     self.warn(&error);
                     return Err(error.to_string().into());
                 }
-                // The program has ended.
+                // The runtime is shutting down.
                 Err(error) => return Err(error.into()),
             };
             if !status.is_success() {
@@ -217,8 +220,8 @@ impl SpanExporter for Completed {
     }
 }
 
-/// Sets the kind and the status of a span. Done here and not where spans are created, because the log shows the fields that
-/// are set there.
+/// Sets the kind and the status of a span. This happens before the export instead of where spans are created, because
+/// the log would show fields that are set there.
 fn complete(span: &mut SpanData) {
     let value_of = |key: &str| {
         span.attributes

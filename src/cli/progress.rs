@@ -41,7 +41,7 @@ impl Progress {
         let bar = ProgressBar::new(all);
         if let Ok(style) = ProgressStyle::with_template(BAR) {
             let rate = |state: &ProgressState, text: &mut dyn fmt::Write| {
-                // The bar is useful without its rate, too.
+                // Ignores an error, because the bar is useful without its rate, too.
                 let _ = write!(text, "{:.1}/s", state.per_sec());
             };
             bar.set_style(style.with_key("rate", rate).progress_chars("=> "));
@@ -62,12 +62,12 @@ impl Progress {
     pub(super) fn say(&self, line: &str) {
         match self {
             Self::Bar(bar) => bar.println(line),
-            // The command goes on if standard error is closed.
+            // Ignores an error, so that the command continues if standard error is closed.
             Self::Lines(_) => drop(writeln!(io::stderr(), "{line}")),
         }
     }
 
-    /// Shows the reason for a wait; `None` ends it.
+    /// Shows the reason for a wait. `None` removes it from the bar.
     pub(super) fn waits(&self, text: Option<&str>) {
         match self {
             Self::Bar(bar) => bar.set_message(text.unwrap_or_default().to_owned()),

@@ -53,7 +53,7 @@ Examples:
 
 /// Runs the command line that this process was started with.
 pub fn main() -> ExitCode {
-    // Handle signals before parsing the command line: a signal can arrive meanwhile.
+    // Installs the SIGHUP handler before the command line is parsed, because the signal can arrive at any time.
     let early = env::args_os().nth(1).filter(|command| command == "serve" || command == "demo");
     let early = early.map(|_| EarlyRuntime::start());
     let cli = match Cli::try_parse() {
@@ -107,7 +107,7 @@ fn exit(done: Result<(), Failure>) -> ExitCode {
     let Err(failure) = done else { return ExitCode::SUCCESS };
     let message = failure.to_string();
     if !message.is_empty() {
-        // If stderr cannot be written, the exit code has to suffice. `eprintln!` would panic.
+        // Ignores an error, because only the exit code can report it. `eprintln!` would panic.
         let _ = writeln!(io::stderr(), "holdfast: {message}");
     }
     ExitCode::from(failure.exit_code())

@@ -7,8 +7,8 @@ use tokio::runtime::Runtime;
 use super::{failure::Failure, log, signal::ReloadSignal};
 use crate::config::LogConfig;
 
-/// The runtime of `serve` and `demo`, which handles SIGHUP from the first moment on. A supervisor may send SIGHUP before
-/// the process has parsed its command line, and that must not kill the process.
+/// The runtime of `serve` and `demo`, which handles SIGHUP as soon as the process starts. A supervisor may send
+/// SIGHUP before the process has parsed its command line, and the signal must not kill the process.
 pub(super) struct EarlyRuntime {
     pub(super) runtime: Runtime,
     hangup: ReloadSignal,

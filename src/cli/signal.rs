@@ -44,7 +44,7 @@ impl ReloadSignal {
         signal(SignalKind::hangup()).map(Self)
     }
 
-    /// Resolves at the next SIGHUP; several since the last call count as one.
+    /// Resolves at the next SIGHUP. Several SIGHUPs since the last call are reported as one.
     pub(super) async fn next(&mut self) {
         if self.0.recv().await.is_none() {
             std::future::pending::<()>().await;

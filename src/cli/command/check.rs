@@ -27,7 +27,7 @@ use crate::{
 /// Error code of a node for a method that it does not have.
 const METHOD_NOT_FOUND: i64 = -32601;
 
-/// Other methods that matter to a cache in front of the node.
+/// Methods besides the six operations that the report covers, because they matter to a cache in front of the node.
 const USEFUL: [&str; 3] = ["eth_getBlockReceipts", "eth_feeHistory", "eth_getLogs"];
 
 /// Check the configuration and the node: whether it is up, and which methods it has.
@@ -71,7 +71,7 @@ struct NodeHead {
 impl CheckArgs {
     pub(in crate::cli) fn run(self) -> Result<(), Failure> {
         let config = self.settings.sources().load()?;
-        // The report names each failure; the log would repeat it.
+        // The log is off, because the report already names each failure.
         let quiet = LogConfig { level: "off".to_owned(), ..LogConfig::default() };
         run(&quiet, check(config, self.offline))
     }
@@ -188,7 +188,7 @@ async fn methods(upstream: &Upstream, head: &BlockHash) -> Result<(), Failure> {
     fail("operations", format!("the node lacks {}", missing.join(", ")))
 }
 
-/// Returns whether the node has the method: any answer except "no such method" shows it.
+/// Returns whether the node has the method. Any answer except "no such method" shows that it has.
 async fn has(upstream: &Upstream, method: &'static str, head: &BlockHash) -> Result<bool, Failure> {
     let params = match method {
         "eth_getBlockByHash" => format!(r#"["{head}",false]"#),
@@ -198,7 +198,8 @@ async fn has(upstream: &Upstream, method: &'static str, head: &BlockHash) -> Res
         "eth_getBlockReceipts" => r#"["latest"]"#.to_owned(),
         "eth_feeHistory" => r#"["0x1","latest",[]]"#.to_owned(),
         "eth_getLogs" => format!(r#"[{{"blockHash":"{head}"}}]"#),
-        // Methods by transaction hash. No transaction has this one, and `null` is an answer, too.
+        // The other methods take a transaction hash. No transaction has the hash zero, but the answer `null` shows
+        // that the method exists.
         _ => format!(r#"["0x{}"]"#, "0".repeat(64)),
     };
     match ask(upstream, method, params).await {

@@ -9,7 +9,8 @@ use crate::cli::{failure::Failure, output::written};
 
 /// Print a script that completes commands and flags in a shell.
 ///
-/// The script goes to standard output. Save it where your shell looks for completions, again after each update.
+/// The script goes to standard output. Save it where your shell looks for completions, and replace it after each
+/// update of Holdfast.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct CompletionsArgs {
@@ -28,7 +29,7 @@ Examples:
 
 impl CompletionsArgs {
     pub(in crate::cli) fn run(self, mut command: clap::Command) -> Result<(), Failure> {
-        // Not directly to standard output: the library panics at a closed pipe.
+        // The library does not write to standard output itself, because it would panic at a closed pipe.
         let mut script = Vec::new();
         let name = command.get_name().to_owned();
         clap_complete::generate(self.shell, &mut command, name, &mut script);

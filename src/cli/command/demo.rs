@@ -65,10 +65,10 @@ async fn demo(config: Config, mut hangup: ReloadSignal) -> Result<(), Failure> {
         () = demo.run() => Ok(()),
         told = tell(&demo) => told,
         () = signals.next() => Ok(()),
-        // The demo has nothing to reload: SIGHUP means that the terminal was closed.
+        // The demo has no configuration to reload, so SIGHUP means that the terminal was closed.
         () = hangup.next() => Ok(()),
     };
-    // On the heap, because the future holds the whole program.
+    // Boxed, because the future contains the whole program and is large.
     signals.or_again(Box::pin(demo.stop())).await;
     told
 }

@@ -13,13 +13,14 @@ use crate::cli::{
 };
 use crate::config::LogConfig;
 
-/// Longer than a healthy process takes, shorter than the time limit of common container probes.
+/// Time limit of the check: longer than a healthy process takes, and shorter than the time limit of common container
+/// probes.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Check whether a running instance is alive, or ready; for containers.
 ///
-/// Exits with 0 if it is, and with 1 and the reason if it is not. By default the process need only be alive: if the
-/// upstream is down, a restart of the proxy does not help.
+/// Exits with 0 if the check passes. Otherwise prints the reason and exits with 1. By default the check passes if the
+/// process is alive, because a restart of the proxy does not help if the upstream is down.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct HealthArgs {
@@ -46,7 +47,8 @@ impl HealthArgs {
             let reply = self.target.client(TIMEOUT)?.get(path).await.map_err(Failure::Other)?;
             let (status, text) = (reply.status, reply.text);
             let is_well = status == StatusCode::OK && text.trim() == &path[1..];
-            // The admin listener serves this path, in plain text; the client listener answers in JSON.
+            // If the check fails, the admin listener answers with another status than these, in plain text. The
+            // client listener answers in JSON.
             let is_known =
                 !matches!(status, StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED);
             if !is_well && (!is_known || text.starts_with('{')) {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::cli::{admin::AdminTarget, failure::Failure, output::say, runtime::run};
 use crate::{config::LogConfig, display::RoughDuration, proxy::Subject};
 
-/// A search through a large cache takes some time.
+/// Time limit of a request. It is long because a search through a large cache takes some time.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Show the entries that a running instance has cached for a block or a transaction.
@@ -95,7 +95,7 @@ impl PurgeArgs {
                 return Ok(());
             }
             let tiers = left_in.join(" and ");
-            Err(at(&self.target, &format!("it may still be in {tiers}, which fails or is slow; try again")))
+            Err(at(&self.target, &format!("entries may still be in {tiers}, which fails or is slow; retry")))
         })
     }
 }

@@ -21,8 +21,9 @@ enum KeyCommand {
 
 /// Make a new key, show it once, and print its hash as lines for the configuration.
 ///
-/// The key itself goes to standard error and the lines to standard output, so that they can be appended to the file. As
-/// soon as one key is configured, every client needs one. For operators, set the sha256 of these lines as admin_token.
+/// The key itself goes to standard error and the lines to standard output, so that they can be appended to the file.
+/// As soon as one key is configured, every client needs a key. For operators, set the sha256 of these lines as
+/// admin_token.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 struct NewKeyArgs {
@@ -54,16 +55,16 @@ impl NewKeyArgs {
             .map_err(|error| Failure::Other(format!("cannot get random bytes from the system: {error}")))?;
         let hash = key.hash().to_string();
         let name = self.name.unwrap_or_else(|| format!("key-{}", &hash[..8]));
-        // Not to standard output, which may go to the configuration file: the file must not contain the key.
+        // The key must not go to standard output, which users append to the configuration file.
         let key = key.reveal();
         let shown = format!(
             "The key, shown only once. The client sends it in one of these places:\n\n  \
              authorization: Bearer {key}\n  x-api-key: {key}\n  http://127.0.0.1:8555/k/{key}\n\n\
              For the configuration:\n"
         );
-        // The key first: if it cannot be shown, its hash must not get into the file.
+        // The key is written before its hash, because the hash must not get into the file if the key cannot be shown.
         written(std::io::stderr().write_all(shown.as_bytes()))?;
-        // Starts with a line break: the file may not end with one.
+        // Starts with a line break, because the last line of the file may lack one.
         say(format_args!("\n[[http.keys]]\nname = \"{name}\"\nsha256 = \"{hash}\""))
     }
 }

@@ -19,9 +19,9 @@ use crate::{
 
 /// Serve clients in front of a node.
 ///
-/// The node need not be up: /ready on the admin listener reports when it is. Settings without a flag come from the file
-/// or the environment: HOLDFAST_HTTP__MAX_BATCH=100 sets max_batch in [http], HOLDFAST_UPSTREAM_URL the node. Flags
-/// override the environment, which overrides the file.
+/// The node may be down at the start: /ready on the admin listener reports when it is up. Settings without a flag
+/// come from the file or the environment: HOLDFAST_HTTP__MAX_BATCH=100 sets max_batch in [http],
+/// HOLDFAST_UPSTREAM_URL names the node. Flags override the environment, which overrides the file.
 ///
 /// SIGHUP reloads the configuration without losing a connection. At SIGTERM or ctrl-c, Holdfast answers the requests in
 /// flight and then exits; at a second signal it exits at once.
@@ -47,7 +47,7 @@ pub(in crate::cli) struct ServeArgs {
     #[arg(long, value_name = "SIZE")]
     cache_size: Option<String>,
 
-    /// How old an answer may be, such as "500ms"; longer saves upstream calls [default: 1s]
+    /// How old an answer may be, such as "500ms"; a longer time saves upstream calls [default: 1s]
     #[arg(long, value_name = "TIME")]
     max_staleness: Option<String>,
 
@@ -56,7 +56,8 @@ pub(in crate::cli) struct ServeArgs {
     #[arg(long, value_name = "LEVEL")]
     verify: Option<String>,
 
-    /// Handling of answers that fail verification: pass (served, not cached) or reject (an error) [default: pass]
+    /// Handling of answers that fail verification: pass (serve the answer, but do not cache it) or reject (return an
+    /// error) [default: pass]
     #[arg(long, value_name = "POLICY")]
     on_mismatch: Option<String>,
 
@@ -80,7 +81,7 @@ Examples:
   holdfast serve --upstream http://127.0.0.1:8545 --verify full --on-mismatch reject
   holdfast serve --upstream http://127.0.0.1:8545 --data /var/lib/holdfast
   holdfast serve --config holdfast.toml --log-format json
-  HOLDFAST_UPSTREAM_URL=https://node.example/KEY holdfast serve    hides it in lists of processes";
+  HOLDFAST_UPSTREAM_URL=https://node.example/KEY holdfast serve    keeps the URL out of process lists";
 
 /// Settings that `serve` and `check` share.
 #[derive(Debug, Args)]
@@ -98,12 +99,13 @@ pub(in crate::cli) struct Settings {
     #[arg(long, value_name = "ID", value_parser = chain_id)]
     chain_id: Option<u64>,
 
-    /// Store finalized blocks in this directory, too, to survive a restart: up to 10 GiB, or cache.disk.size
+    /// Store finalized blocks in this directory, too, so that they survive a restart; up to 10 GiB unless
+    /// cache.disk.size is set
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 
-    /// Store finalized blocks in this Redis, too, to share them in a fleet: redis://HOST:PORT, or rediss:// for TLS. Never
-    /// shown in full
+    /// Store finalized blocks in this Redis, too, to share them between instances: redis://HOST:PORT, or rediss://
+    /// for TLS. Never shown in full
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
 }
@@ -156,11 +158,11 @@ async fn serve(
     loop {
         tokio::select! {
             () = signals.next() => break,
-            // Reads files, which may block; this task has no other work than to wait for signals.
+            // The reload reads files and may block this task, which has no other work than to wait for signals.
             () = reloads.next() => app.reload(sources.clone().load(), |log| level.set(log)),
         }
     }
-    // On the heap, because the future holds the whole program.
+    // Boxed, because the future contains the whole program and is large.
     let stop = Box::pin(async {
         app.stop().await;
         // All calls have been answered, so all spans have ended.

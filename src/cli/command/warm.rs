@@ -33,19 +33,19 @@ use crate::{
     display::{RoughDuration, Wait},
 };
 
-/// Time limit of a request. Longer than the instance itself waits for its upstream.
+/// Time limit of a request. It is longer than the time that the instance itself waits for its upstream.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Attempts for one block, if its failures may be temporary.
+/// Number of attempts to fetch one block, if the failures may be temporary.
 const ATTEMPTS: u32 = 5;
 
 /// Pauses between attempts: half a second, doubled each time.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(4));
 
-/// Longest time for which one block waits at rate limits.
+/// Longest time that one block may wait because of rate limits.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Wait at a rate limit without `retry-after`.
+/// Wait after a refusal by a rate limit without `retry-after`.
 const USUAL_WAIT: Duration = Duration::from_secs(1);
 
 /// Number of failed blocks in a row after which the command gives up.
@@ -54,16 +54,16 @@ const MOST_FAILED_IN_A_ROW: u32 = 10;
 /// Time limit for blocks in flight after a signal to stop.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// Longer durations are shown in minutes.
+/// Durations of this length or more are shown in minutes.
 const MINUTE: Duration = Duration::from_secs(60);
 
 const DEFAULT_CONCURRENCY: u8 = 4;
 
 /// Have a running instance fetch blocks before clients ask for them.
 ///
-/// The instance fetches each block as for any call: once, within the rate of the endpoints, verified and cached. Blocks
-/// that are in memory, on disk or in Redis already cost no upstream call, so a run that was stopped can continue later,
-/// with the command that it prints. Blocks that are not final yet may have to be fetched again.
+/// The instance fetches each block once, within the rate limits of its endpoints, then verifies and caches it, as for
+/// any call. Blocks that are in memory, on disk or in Redis already cost no upstream call, so a run that was stopped
+/// can continue later, with the command that it prints. Blocks that are not final yet may have to be fetched again.
 ///
 /// Exits with 0 if all blocks are cached, with 1 if some are not, with 130 if it was stopped (ctrl-c).
 ///
@@ -90,7 +90,7 @@ pub(in crate::cli) struct WarmArgs {
 const EXAMPLES: &str = "\
 Examples:
   holdfast warm --blocks 19000000..19000999              a thousand blocks
-  holdfast warm --blocks 19000000..latest --receipts     all since then, with receipts
+  holdfast warm --blocks 19000000..latest --receipts     all since that block, with receipts
   holdfast warm --blocks 0..99 --concurrency 1           one at a time";
 
 /// State that all workers share.
@@ -359,7 +359,7 @@ impl Run {
         ))?;
         if self.warm.receipts {
             let Count { fetched, present } = &done.receipts;
-            say(format_args!("receipts: of {fetched} blocks fetched, of {present} already cached"))?;
+            say(format_args!("receipts: fetched for {fetched} blocks, already cached for {present}"))?;
         }
         let shown = if took < MINUTE { Wait(took).to_string() } else { RoughDuration(took).to_string() };
         say(format_args!("{} fetched in {shown}", ByteSize(done.bytes)))?;
@@ -377,11 +377,11 @@ impl Run {
             ))?;
         }
         for tier in &keeping.unused {
-            say(format_args!("{tier} is not in use for this chain, or not yet"))?;
+            say(format_args!("{tier} is not confirmed for this chain, so it stores no blocks"))?;
         }
         if let Some(capacity) = keeping.memory.filter(|capacity| *capacity < done.bytes) {
             say(format_args!(
-                "this is more than the cache holds, {}: the first blocks have been evicted; raise cache.size",
+                "this is more than the cache holds ({}), so the first blocks have been evicted; raise cache.size",
                 ByteSize(capacity)
             ))?;
         }
@@ -392,7 +392,7 @@ impl Run {
         let left = [state.taken.first().copied(), done.failed.first().copied(), next];
         let left = left.into_iter().flatten().min();
         if let Some(left) = left {
-            say(format_args!("to continue from there:\n  {}", self.warm.command(left)))?;
+            say(format_args!("to continue:\n  {}", self.warm.command(left)))?;
         }
         let is_kept = done.unkept.is_empty() && keeping.unwritten.is_empty();
         match (stopped, left.is_none() && is_kept) {

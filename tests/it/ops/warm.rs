@@ -136,7 +136,7 @@ async fn command_warms_a_range_and_skips_present_blocks() {
     let proxy = proxy::new().upstream(&node).run().await;
     let (code, said, error) = run(&proxy, &["--blocks", "1..10", "--receipts"]).await;
     assert_eq!(code, Some(0), "{said}{error}");
-    assert!(said.starts_with("blocks: 10 fetched, 0 already cached, 0 failed\nreceipts: of 10 blocks fetched, of 0 already cached\n"), "{said}");
+    assert!(said.starts_with("blocks: 10 fetched, 0 already cached, 0 failed\nreceipts: fetched for 10 blocks, already cached for 0\n"), "{said}");
     assert_eq!(fetches(&node), 20);
 
     let (code, said, error) =
