@@ -14,13 +14,13 @@ pub struct Backoff {
 // === impl Backoff ===
 
 impl Backoff {
-    /// Creates a backoff that starts at `first` and stops doubling at `longest`. A `longest` shorter than `first` counts as
-    /// `first`.
+    /// Creates a backoff that starts at `first` and stops doubling at `longest`. A `longest` below `first` is treated
+    /// as `first`.
     pub const fn new(first: Duration, longest: Duration) -> Self {
         Self { first, longest, pauses: 0 }
     }
 
-    /// Returns the next pause, and doubles the one after it.
+    /// Returns the next pause, and doubles the pause after it.
     pub fn next_pause(&mut self) -> Duration {
         self.pauses = self.pauses.saturating_add(1);
         self.last_pause()

@@ -1,17 +1,16 @@
 //! A circuit breaker for an endpoint or a cache tier.
 //!
-//! Pure: the caller passes the time.
+//! The breaker reads no clock: the caller passes the time.
 //! - Closed: calls pass. Consecutive failures add up, each with a weight, and open the breaker at the policy's limit.
 //! - Open: no call passes until the pause is over.
 //! - Half-open: one trial call at a time passes. An answer closes the breaker, a failure opens it again, for longer.
 //!
-//! A slow trial call decides nothing yet, because some calls are slow on every node. Other calls do not pass meanwhile:
-//! on a dead endpoint they would wait as long. [`Breaker::is_tried_slowly`] tells the caller to send a cheap background
-//! probe then.
+//! A slow trial call neither closes nor reopens the breaker, because some calls are slow on every node. Other calls
+//! do not pass while it is under way, because on a dead endpoint they would wait just as long.
+//! [`Breaker::is_tried_slowly`] reports a slow trial call, so that the caller can send a cheap background probe.
 //!
 //! A gateway can answer an identity check (chain id) without a node behind it, so such an answer does not close the
-//! breaker. It ends the pause early, once. If the next call fails, further identity checks have no effect until a call
-//! succeeds.
+//! breaker. The first such answer ends the pause early. Later ones have no effect until a call succeeds.
 
 use std::time::Duration;
 
@@ -19,7 +18,8 @@ use tokio::time::Instant;
 
 use crate::backoff::Backoff;
 
-/// A trial call that takes longer is slow: a healthy node anywhere in the world has reported its chain id by then.
+/// A trial call that takes longer than this is slow. A healthy node anywhere in the world reports its chain id in
+/// less time.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// When a breaker opens, and for how long.
@@ -31,7 +31,7 @@ pub struct Policy {
     pub first: Duration,
     /// Longest pause while open; pauses double up to it.
     pub longest: Duration,
-    /// How long an unfinished trial call keeps other calls out.
+    /// How long an unfinished trial call blocks other calls.
     pub attempt: Duration,
 }
 
@@ -40,9 +40,9 @@ pub struct Policy {
 pub struct Breaker {
     policy: Policy,
     state: State,
-    /// Length of the open state.
+    /// Determines how long the breaker stays open.
     backoff: Backoff,
-    /// Whether an identity check has succeeded since the last answered call.
+    /// Whether an identity check has ended a pause early since the last answered call.
     stirred: bool,
 }
 
@@ -54,7 +54,8 @@ enum State {
     Open {
         until: Instant,
     },
-    /// A trial call runs since `since`; the pause before it lasts until `until`.
+    /// A trial call started at `since`. `until` is the end of the pause before it, which is later than `since` if an
+    /// identity check started during the pause.
     HalfOpen {
         since: Instant,
         until: Instant,
@@ -100,8 +101,8 @@ impl Breaker {
         match self.state {
             // ## Closed => Closed
             State::Closed { .. } => {}
-            // ## Open => HalfOpen, also before the pause is over: identity checks are sent then, and a call beside one
-            // would wait for the same endpoint.
+            // ## Open => HalfOpen. This also happens before the pause is over, because identity checks start during
+            // the pause. A call beside an identity check would only wait for the same endpoint.
             State::Open { until } => self.state = State::HalfOpen { since: now, until },
             // ## HalfOpen => HalfOpen
             State::HalfOpen { until, .. } => {
@@ -123,7 +124,7 @@ impl Breaker {
         match self.state {
             // ## Closed => Closed
             State::Closed { .. } => {}
-            // ## (Open | HalfOpen) => Open: the first check ends the pause, later ones leave it as it is.
+            // ## (Open | HalfOpen) => Open: the first check ends the pause, later checks do not change it.
             State::Open { until } | State::HalfOpen { until, .. } => {
                 let until = if self.stirred { until } else { until.min(now) };
                 self.state = State::Open { until };
@@ -143,12 +144,13 @@ impl Breaker {
             State::Closed { .. } | State::HalfOpen { .. } => {
                 self.state = State::Open { until: now + self.backoff.next_pause() };
             }
-            // ## Open => Open: the call was sent before the breaker opened, so its failure is no news.
+            // ## Open => Open: the call was sent before the breaker opened, so its failure does not extend the pause.
             State::Open { .. } => {}
         }
     }
 
-    /// Records that the caller gave up the call that began at `begun`. If that was the trial call, another may try at once.
+    /// Records that the caller gave up the call that began at `begun`. If that was the trial call, the next call may
+    /// pass at once as a new trial.
     pub fn abandon(&mut self, begun: Instant) {
         // ## HalfOpen => Open, with its pause over
         if matches!(self.state, State::HalfOpen { since, .. } if since == begun) {
@@ -302,7 +304,7 @@ mod tests {
         let slow = tried + SLOW;
         assert!(!breaker.is_tried_slowly(slow - Duration::from_millis(1)) && breaker.is_tried_slowly(slow));
         assert!(!breaker.lets_pass(slow), "other calls would wait as long");
-        // An abandoned probe beside the trial call does not end it; an answered or failed probe does.
+        // An abandoned probe beside the trial call does not end the trial; an answered or failed probe does.
         breaker.begin(slow);
         breaker.abandon(slow);
         assert!(breaker.is_tried_slowly(slow));

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv6Addr};
 pub enum Client {
     /// The holder of an API key: the first eight bytes of the key's hash.
     Key(u64),
-    /// The client at this address, or in this [network].
+    /// A client identified by its address, reduced to its [network].
     Address(IpAddr),
     /// An address that many clients share: all clients of a loopback listener, or of a trusted proxy that forwards no
     /// address.
@@ -18,7 +18,7 @@ pub enum Client {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientLimit {
     total: u64,
-    /// If `None`: the total for [shared](Client::Shared) addresses, half of it for other clients.
+    /// If `None`, a [shared](Client::Shared) address may use the whole total, and any other client half of it.
     per_client: Option<u64>,
 }
 
@@ -53,7 +53,7 @@ impl ClientLimit {
         self.per_client.unwrap_or(default).min(self.total)
     }
 
-    /// Returns the client with its limit, if that is lower than the total.
+    /// Returns the client with its limit if the limit is lower than the total.
     pub fn below_total(self, client: Option<Client>) -> Option<(Client, u64)> {
         client.map(|client| (client, self.of(client))).filter(|(_, most)| *most < self.total)
     }

@@ -1,7 +1,7 @@
 //! The context of a call: its client, its permit, its trace, and an observer of the connections that it opens.
 //!
-//! It is a task-local value, not an argument: the code that reads bytes, makes spans and opens connections runs far below
-//! the code that receives a call, with an HTTP client in between.
+//! The context is a task-local value instead of an argument, because the code that reads bytes, makes spans and opens
+//! connections runs far below the code that receives a call, with an HTTP client in between.
 
 use std::{fmt, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
 pub struct CallContext {
     /// The client that the task works for; `None` for background work.
     pub client: Option<Client>,
-    /// The client's permit for a fetch, released with its last clone.
+    /// The client's permit for a fetch, released when its last clone is dropped.
     pub permit: Option<Arc<OwnedSemaphorePermit>>,
     /// The trace that the client's request belongs to.
     pub trace: Option<TraceContext>,

@@ -2,7 +2,8 @@
 
 use std::{fmt, time::Duration};
 
-/// Shows a duration in seconds or milliseconds, unrounded: `25 s`, `1.5 s`, `300 ms`. Only zero reads as 0.
+/// Shows a duration in seconds or milliseconds, unrounded: `25 s`, `1.5 s`, `300 ms`. Only a zero duration is shown
+/// as 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Time(pub Duration);
 

@@ -18,8 +18,8 @@ use prometheus_client::{
 /// Upper bound of the first bucket, in nanoseconds. Bounds double from bucket to bucket.
 const FIRST: u64 = 1_000;
 
-/// Number of bounded buckets, 1 µs to 34 s: from below a cache hit to beyond the deadline of a call. One more bucket
-/// counts longer durations.
+/// Number of buckets with an upper bound. The bounds range from 1 µs, which is shorter than a cache hit, to 34 s,
+/// which is longer than the deadline of a call. One more bucket counts longer durations.
 const BUCKETS: usize = 26;
 
 /// A histogram of durations. Clones share the counts.
@@ -67,7 +67,8 @@ impl Snapshot {
         let mut below = 0.0;
         for (bucket, count) in self.0.iter().map(|count| *count as f64).enumerate() {
             if count > 0.0 && below + count >= rank {
-                // Durations beyond the last bound count as that bound; within a bucket they count as evenly spread.
+                // Assumes that durations are spread evenly within a bucket, and that durations beyond the last bound
+                // equal it.
                 let upper = bound(bucket.min(BUCKETS - 1));
                 let lower = if bucket == 0 { 0.0 } else { bound((bucket - 1).min(BUCKETS - 1)) };
                 return Some(Duration::from_secs_f64(lower + (upper - lower) * (rank - below) / count));

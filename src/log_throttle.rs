@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// An operator must learn that something fails, and why, but not once per call.
+/// Shortest time between two log lines of the same event. An operator must learn that something fails, and why, but
+/// not once per call.
 const EVERY: Duration = Duration::from_secs(10);
 
 /// Time of the last log line of each event.
@@ -15,7 +16,7 @@ pub(crate) struct LogThrottle(Mutex<BTreeMap<&'static str, Instant>>);
 // === impl LogThrottle ===
 
 impl LogThrottle {
-    /// Returns whether the event `what` is due to be logged, and if so counts it as logged now.
+    /// Returns whether the event `what` is due to be logged, and if so records the current time as its last log line.
     pub(crate) fn is_due(&self, what: &'static str) -> bool {
         let mut said = self.0.lock();
         let due = said.get(what).is_none_or(|last| last.elapsed() >= EVERY);

@@ -1,4 +1,5 @@
-//! Values that must not be printed: written in the configuration, or read from a variable or a file.
+//! Secrets, which must not be printed. Each is written in the configuration, or read from an environment variable or
+//! a file.
 
 use std::{env, fmt, fs, io, path::PathBuf};
 
@@ -14,7 +15,7 @@ const EXPECTED: &str = r#"text, { env = "NAME" } or { file = "PATH" }"#;
 /// `Debug` shows its source, never its value.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Secret {
-    /// Written in the configuration.
+    /// The value itself, written in the configuration.
     Plain(String),
     /// The value of an environment variable.
     Env(String),
@@ -25,16 +26,16 @@ pub enum Secret {
 /// A secret that cannot be read from its source.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// Not set, or not UTF-8.
+    /// The variable is not set, or its value is not UTF-8.
     #[error("the environment variable {name} is not set, or not UTF-8")]
     Env {
         /// The variable's name.
         name: String,
-        /// Why it cannot be read.
+        /// Why the variable cannot be read.
         #[source]
         source: env::VarError,
     },
-    /// Missing, or not readable.
+    /// The file is missing or cannot be read.
     #[error("cannot read {path}: {source}")]
     File {
         /// The file's path.
@@ -81,7 +82,7 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
-/// Implemented by hand, because the errors of a derived `Deserialize` show the value.
+/// Parses a secret. It is implemented by hand, because the errors of a derived `Deserialize` show the value.
 struct SecretVisitor;
 
 impl<'de> Visitor<'de> for SecretVisitor {
@@ -123,7 +124,8 @@ impl<'de> Visitor<'de> for SecretVisitor {
     }
 }
 
-/// For merging layers of configuration in memory; never written anywhere.
+/// Serializes the value in memory only, for example to compare two configurations. The result is never written
+/// anywhere.
 impl Serialize for Secret {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;

@@ -1,7 +1,7 @@
 //! A time-out for a future.
 //!
-//! Like tokio's, but it sets the timer only once the future is pending: most answers and most bodies are ready at the
-//! first poll.
+//! It works like tokio's, but sets a timer only if the future is pending at the first poll, because most answers and
+//! most bodies are ready by then.
 
 use std::{
     future::Future,
@@ -23,7 +23,7 @@ pin_project! {
     pub struct Timeout<F> {
         #[pin]
         future: F,
-        // On the heap, to keep the future small: most set no timer.
+        // Boxed to keep `Timeout` small, because most futures never need a timer.
         timer: Option<Pin<Box<Sleep>>>,
         after: Duration,
     }
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn ready_future_needs_no_timer() {
-        // There is no runtime that could set one.
+        // This test runs without a tokio runtime, so a timer would panic.
         let mut ready = std::pin::pin!(timeout(Duration::ZERO, ready(1)));
         assert_eq!(
             ready.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())),

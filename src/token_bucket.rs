@@ -1,4 +1,5 @@
-//! A token bucket: a rate limit with a burst, for clients and for endpoints. Pure: the caller passes the time.
+//! A token bucket: a rate limit with a burst, for clients and for endpoints. It reads no clock: the caller passes the
+//! time.
 
 use std::time::Duration;
 
@@ -22,10 +23,10 @@ impl TokenBucket {
         Self { interval, burst: burst.max(1), full_at: None }
     }
 
-    /// Returns how long to wait until `tokens` are available. A number above the burst counts as the burst.
+    /// Returns how long to wait until `tokens` are available. A number above the burst is treated as the burst.
     pub fn wait(&self, tokens: u32, now: Instant) -> Duration {
         let Some(full_at) = self.full_at else { return Duration::ZERO };
-        // The bucket has enough tokens if it is full after no longer than this.
+        // The bucket has enough tokens now if it becomes full within this time.
         let spare = self.interval * (self.burst - tokens.min(self.burst));
         (full_at.saturating_duration_since(now)).saturating_sub(spare)
     }
@@ -33,7 +34,8 @@ impl TokenBucket {
     /// Takes `tokens`, even if the bucket has fewer.
     pub fn take(&mut self, tokens: u32, now: Instant) {
         let from = self.full_at.map_or(now, |full_at| full_at.max(now));
-        // Caps the debt at `tokens` and a burst: repeated forced takes would otherwise raise it without bound.
+        // Caps the debt at `tokens` below empty, because repeated takes from an empty bucket would otherwise raise it
+        // without bound.
         let most = now + self.interval * self.burst.saturating_add(tokens);
         self.full_at = Some((from + self.interval * tokens).min(most));
     }
@@ -61,7 +63,7 @@ mod tests {
                     taken += tokens;
                 }
                 let allowed = f64::from(burst) + now.duration_since(begun).as_secs_f64() * f64::from(per_second);
-                // Up to 4 tokens at once may exceed a smaller burst.
+                // One take of up to 4 tokens may exceed a burst of fewer tokens.
                 prop_assert!(f64::from(taken) <= allowed + 5.0, "{} of {}", taken, allowed);
             }
         }
