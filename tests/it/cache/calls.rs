@@ -31,7 +31,7 @@ const STALENESS: Duration = Duration::from_secs(1);
 fn is_upkeep(call: &RecordedCall) -> bool {
     match call.method.as_str() {
         "eth_chainId" | "net_version" => true,
-        // Answers to clients are cut out of whole blocks; only upkeep asks for blocks with hashes.
+        // The proxy cuts answers to clients out of whole blocks, so only upkeep calls ask for blocks with hashes.
         "eth_getBlockByNumber" => call.params.ends_with("false]"),
         _ => false,
     }
@@ -64,7 +64,8 @@ fn tall_chain() -> DevChain {
     chain
 }
 
-/// Two walks over a tall chain. From the head down, each block is linked by its child.
+/// Returns two walks over a tall chain: up through the final blocks, and from the head down, where the child of each
+/// block is already known.
 fn walks() -> [(&'static str, Vec<u64>); 2] {
     [("final", (1..=20).collect()), ("linked", (21..=40).rev().collect())]
 }
@@ -179,7 +180,7 @@ async fn transactions_of_an_unknown_block_by_hash_cost_three_calls() {
     }
 }
 
-/// No call by number comes before.
+/// The proxy has not seen a call by number before these calls by hash.
 #[tokio::test(start_paused = true)]
 async fn client_that_only_knows_hashes_costs_no_more() {
     let chain = upstream::devchain().blocks(40, 200).chain();
@@ -261,7 +262,7 @@ async fn wait_for_a_receipt(config: &Config) -> (usize, usize) {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_for_a_receipt_costs_one_call_a_second_and_one_a_head() {
-    // 60 s, with four new heads after the first.
+    // The client polls for 60 s, with four new heads after the first.
     let (receipts, upkeep) = wait_for_a_receipt(&Config::default()).await;
     println!("60 s of polling an unmined receipt, five heads: {receipts} calls, {upkeep} upkeep");
     assert!(receipts <= 60 + 5, "{receipts}");
@@ -305,7 +306,7 @@ async fn waiting_for_the_next_block_costs_nothing_until_it_exists() {
             }
             assert_eq!(counted(&chain).0, []);
             chain.mine(20);
-            // Until the known head is older than `max_staleness`.
+            // The answer stays `null` until the known head is older than `max_staleness`.
             while program.ask("eth_getBlockByNumber", next.clone()).await.is_null() {
                 time::sleep(POLL).await;
             }
@@ -356,13 +357,14 @@ async fn head_is_fetched_once_a_second_under_load() {
     }
     let (content, upkeep) = counted(&chain);
     println!("a minute of 100 calls a second about the head: {} calls, {upkeep} upkeep", content.len());
-    // Transaction counts come from a proved block, and the head alone is not one.
+    // Transaction counts need a proved block. The head that upkeep fetches is not proved, so the proxy fetches its
+    // block once.
     assert_eq!(content.iter().map(|call| call.method.as_str()).collect::<Vec<_>>(), ["eth_getBlockByHash"]);
     assert!(heads_asked(&chain) <= 60, "{}", heads_asked(&chain));
     assert!(upkeep <= 62, "{upkeep}");
 }
 
-/// An index past the end contradicts nothing: it costs one call, as without a proxy.
+/// A call with an index past the end costs one upstream call, as without a proxy.
 #[tokio::test(start_paused = true)]
 async fn an_index_past_the_end_costs_one_call() {
     let chain = upstream::devchain().blocks(40, 3).chain();

@@ -112,7 +112,7 @@ fn two_forms_of_a_block_are_not_confused() {
     assert!(Receipts::read(full.clone()).is_err());
     assert!(Receipts::read(full.slice(..0)).is_err());
     assert!(SingleReceipt::read(chain.transaction_json(hash, 0).unwrap()).is_err());
-    // An empty block reads as both.
+    // An empty block can be read in both forms.
     let empty = chain.block_json(chain.hash_at(4).unwrap(), true).unwrap();
     assert_eq!(Block::read(empty.clone()).unwrap().0.len(), BlockWithHashes::read(empty).unwrap().len());
 }
@@ -317,7 +317,8 @@ impl Sample {
     }
 }
 
-/// Reads `bytes` as every entity, asserts that each reading is consistent, and returns the number of successful ones.
+/// Reads `bytes` as every entity, asserts that each result is consistent, and returns the number of entities that
+/// could be read.
 fn read_all(bytes: &Bytes) -> usize {
     let single = [SingleTransaction::read(bytes.clone()).is_ok(), SingleReceipt::read(bytes.clone()).is_ok()];
     let whole = [consistent_block(bytes), consistent_block_with_hashes(bytes), consistent_receipts(bytes)];

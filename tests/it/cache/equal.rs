@@ -140,7 +140,7 @@ async fn chain_id_and_net_version_need_no_upstream_call() {
         format!("\"{}\"", node.config().chain_id)
     );
     assert_eq!(node.calls_total(), 0);
-    // With parameters it is another call, which the node answers.
+    // The proxy does not answer `eth_chainId` with parameters itself, and forwards it to the node.
     let _ = client.ask("eth_chainId", json!([1])).await;
     assert_eq!(node.calls_total(), 1);
 }

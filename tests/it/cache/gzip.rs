@@ -1,4 +1,5 @@
-//! Cached answers as gzip: stitched around parts that were deflated once, and always of the content being served.
+//! Cached answers as gzip. The proxy deflates each entry once, builds answers around the deflated bytes, and never
+//! uses the deflated form of replaced content.
 
 use std::{process::Command, sync::Arc, time::Duration};
 
@@ -31,7 +32,7 @@ fn is_gzip(response: &http::Response<Bytes>) -> bool {
     response.headers().get("content-encoding").is_some_and(|encoding| encoding == "gzip")
 }
 
-/// Repeats a call until the answer is gzip. Returns it and the number of plain answers before.
+/// Repeats a call until the answer is gzip. Returns the answer and the number of plain answers before it.
 async fn until_gzip(program: &InMemory, body: &str) -> (Bytes, usize) {
     for plain in 0..1000 {
         let response = program.respond(body.to_owned()).await;
@@ -81,7 +82,7 @@ async fn blocks_and_receipts_are_gzip_after_their_second_hit() {
         assert_eq!(response.headers()["content-type"], "application/json");
         assert!(response.headers()["cache-status"].as_bytes().starts_with(b"holdfast; hit"));
     }
-    // By number or by hash, it is the same block.
+    // The call by hash uses the same deflated block as the call by number.
     let by_hash = call("eth_getBlockByHash", &json!([hash, true]), &json!(1));
     assert!(is_gzip(&gzip.respond(by_hash).await));
     assert_eq!(program.metric("contents_deflated_total"), 3, "each is deflated once");
@@ -207,7 +208,7 @@ async fn gzip_has_the_right_length_over_sockets() {
         let post = || client.post().header("content-type", "application/json").body(body.clone());
         let plain = Response::of(post().header("accept-encoding", "identity")).await;
         assert_eq!(plain.header("content-encoding"), None);
-        // This client requests gzip by itself, and removes the header when it decodes.
+        // The client library requests gzip itself, and removes the header when it decodes the body.
         let saved = proxy.metric("holdfast_responses_compressed_total").await;
         eventually("an answer as gzip", || async {
             assert!(Response::of(post()).await.body == plain.body);
@@ -273,7 +274,7 @@ async fn python_decodes_gzip() {
     if let Some(command) = tools::bare_script(TEST, &["python3", "-B"], "gunzip.py") {
         run(command).await;
     }
-    // With `requests`, the library that web3.py uses.
+    // This script uses `requests`, the library that web3.py uses.
     if let Some(command) = tools::python_script(TEST, "gunzip.py") {
         run(command).await;
     }
@@ -356,20 +357,20 @@ fn deflated_block_is_dropped_with_its_content() {
     assert!(has(&first));
     assert!(cache.deflated(&Whole::hashes(&first)).is_none(), "another text of the same content");
 
-    // Replaced content: the new one has no deflated form, and the cache drops the old one's.
+    // The block is replaced: the new content has no deflated form, and the cache drops the form of the old content.
     let second = cache.insert_block(second);
     assert!(!has(&first) && !has(&second));
     cache.settle();
     assert_eq!(cache.count("deflated"), 0);
-    // A form in the making when its content was replaced is not inserted.
+    // The cache does not insert a deflated form if its content was replaced while the form was made.
     deflate(&cache, &first);
     assert!(!has(&first) && !has(&second));
     assert_eq!(cache.count("deflated"), 0);
-    // The new content has its form; the old content, though still being served, has none.
+    // The new content has a deflated form. The old content has none, although a request may still serve it.
     deflate(&cache, &second);
     assert!(!has(&first) && has(&second));
 
-    // The same rules hold for proved and unproved content. Removed, as after an audit that found a difference.
+    // Removing a block removes its deflated form, too.
     cache.remove(second.hash(), None);
     assert!(!has(&second));
     cache.settle();

@@ -1,4 +1,4 @@
-//! The cache: bounded in bytes, admits the newest blocks, drops transaction locations with their blocks.
+//! The cache is bounded in bytes, admits the newest blocks, and drops transaction locations with their blocks.
 
 use bytesize::ByteSize;
 use holdfast::{
@@ -91,7 +91,7 @@ fn hot_blocks_survive_a_cold_scan() {
             reads += 1;
             hits += u32::from(read(&cache, block));
         }
-        // More blocks than the cache has room for, each read for three of its transactions.
+        // Reads more blocks than the cache has room for, each three times, as for three of its transactions.
         for block in scan.by_ref().take(80) {
             assert_eq!([(); 3].map(|()| read(&cache, &block)), [false, true, true]);
         }
@@ -125,7 +125,7 @@ fn location_lasts_as_long_as_the_entries_that_give_it() {
     let cache = cache(ByteSize::mib(8));
     let hash = insert(&cache, &chain, 1);
     insert_receipts(&cache, &chain, 1);
-    // Inserted again, as after a second fetch, an entry counts once.
+    // An entry that is inserted again, as after a second fetch, is counted once.
     insert(&cache, &chain, 1);
     insert_receipts(&cache, &chain, 1);
     cache.settle();

@@ -27,7 +27,7 @@ async fn upper_case_digits_name_the_same_entity() {
         chain.fail(Fault::Delay(SOON)).on(method).once();
         let params = |hash: String| Value::from([vec![json!(hash)], rest.clone()].concat());
         let (lower, upper) = (params(hash.clone()), params(upper(&hash)));
-        // Concurrently, and then again.
+        // Two clients send the call at the same time.
         let (first, second) =
             tokio::join!(program.ask(method, lower.clone()), program.ask(method, upper.clone()));
         assert_eq!(first, second);

@@ -30,7 +30,7 @@ fn mainnet() -> DevChain {
     upstream::devchain().config(|config| config.chain_id = 1).blocks(20, 5).chain()
 }
 
-/// A chain with rules of its own: its blocks do not hash to their hashes.
+/// Returns a chain with rules of its own: its headers do not have the hashes that Ethereum's rules give.
 fn foreign() -> DevChain {
     let chain = upstream::devchain().blocks(120, 3).chain();
     has_rules_of_its_own(&chain);
@@ -158,7 +158,8 @@ async fn full_level_fetches_a_block_once_for_all_proofs() {
             assert_eq!(program.ask(method, params.clone()).await, truth(&chain, method, &params));
         }
     }
-    // The last call tells which block is canonical at that number: single answers do not.
+    // The last call finds out which block is canonical at that number, because a single transaction or receipt does
+    // not show it.
     assert_eq!(asked(&chain), [RECEIPT, BLOCK_BY_HASH, RECEIPTS, BLOCK_BY_NUMBER]);
     for params in [json!([hash(&chain, 5), false]), json!([hash(&chain, 5), true])] {
         assert_eq!(program.ask(BLOCK_BY_HASH, params.clone()).await, truth(&chain, BLOCK_BY_HASH, &params));
@@ -269,7 +270,7 @@ async fn stored_receipts_are_proved_or_dropped_with_their_block() {
     program.ask("eth_blockNumber", json!([])).await;
     let (lied, told) = (json!([hash(&chain, 5)]), json!([hash(&chain, 6)]));
     chain.fail(Fault::Lie(Lie::Field("gasUsed".to_owned(), json!("0x1")))).on(RECEIPTS).once();
-    // Nothing contradicts them yet.
+    // Both lists of receipts are stored, because nothing contradicts them yet.
     for (params, stored) in [(&lied, true), (&told, true)] {
         let (status, _) = program.cached(RECEIPTS, params.clone()).await;
         assert_eq!(status == "holdfast; fwd=miss; stored", stored, "{status}");
@@ -278,7 +279,7 @@ async fn stored_receipts_are_proved_or_dropped_with_their_block() {
     for params in [&lied, &told] {
         program.ask(BLOCK_BY_HASH, json!([params[0], true])).await;
     }
-    // No call waits for the proof: it runs as soon as there is time for it.
+    // No call waits for the proof, which runs as soon as a proof thread is free.
     time::sleep(Duration::from_millis(1)).await;
     assert_eq!(program.metric(r#"mismatches_total{reason="derived"}"#), 1);
     chain.clear_calls();
@@ -319,7 +320,7 @@ async fn single_receipt_is_not_stored_if_all_receipts_were_wrong() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Pass));
     program.ask(BLOCK_BY_HASH, json!([hash(&chain, 5), true])).await;
-    // A lie that only the root of all receipts reveals.
+    // Only the receipts root reveals this lie.
     for method in [RECEIPT, RECEIPTS] {
         chain.fail(Fault::Lie(Lie::Field("status".to_owned(), json!("0x0")))).on(method).always();
     }
@@ -328,7 +329,7 @@ async fn single_receipt_is_not_stored_if_all_receipts_were_wrong() {
             program.ask(RECEIPT, json!([transaction(&chain, 5, index)])).await;
         }
     }
-    // One call each, and one more to find out: the proxy does not prefetch uncacheable receipts again and again.
+    // Each call costs one upstream call. The proxy does not prefetch uncacheable receipts again and again.
     assert!(asked(&chain).len() <= 1 + 10 + 2, "{:?}", asked(&chain));
     chain.clear_faults();
     for index in 0..5 {
@@ -355,7 +356,7 @@ async fn foreign_block_is_detected_by_its_transactions() {
     chain.mine_many(200, 1);
     time::sleep(Duration::from_secs(2)).await;
     program.ask("eth_blockNumber", json!([])).await;
-    // Its hash, roots and signatures are all valid.
+    // The hash, roots and signatures of the foreign block are all valid.
     chain.fail(Fault::Lie(Lie::ForeignBlock)).on(BLOCK_BY_NUMBER).once();
     let refusal = refuses(&program, BLOCK_BY_NUMBER, json!(["0x5", true])).await;
     assert!(refusal.contains("chainId is 0x2, not 0x1"), "{refusal}");
@@ -380,7 +381,7 @@ async fn nonstandard_chain_falls_back_to_structural_checks() {
     let decided = status().await;
     assert_eq!((&decided["configured"], &decided["blocks"]), (&json!("auto"), &json!("structural")));
     assert!(decided["reason"].as_str().unwrap().contains("does not follow Ethereum's rules"), "{decided}");
-    // The deciding block is the first that is stored.
+    // The proxy stored the block at which it made this decision.
     node.clear_calls();
     client.ask(BLOCK_BY_HASH, json!([hash(&node, 5), true])).await.unwrap();
     assert_eq!(node.calls_total(), 0);
@@ -464,7 +465,8 @@ async fn differing_receipts_are_no_longer_cut_from_their_block() {
 async fn empty_block_is_no_evidence_of_ethereum_rules() {
     let chain = foreign();
     let program = in_memory::program(&chain, &Config::default());
-    // The genesis of such a chain has only members that Ethereum knows.
+    // The genesis is served without the fault, because the genesis of such a chain has only members that Ethereum
+    // knows.
     chain.clear_faults();
     program.ask(BLOCK_BY_NUMBER, json!(["0x0", true])).await;
     has_rules_of_its_own(&chain);
@@ -495,7 +497,7 @@ async fn wrong_number_in_a_single_answer_places_no_block() {
             let chain = upstream::devchain().config(|config| config.chain_id = 1).blocks(220, 2).chain();
             let program = in_memory::program(&chain, &shallow(level, OnMismatch::Reject));
             program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
-            // True except for its block number; both blocks are final.
+            // The answer is true except for its block number. Both blocks are final.
             renumber(&chain, method, "0x32");
             let _ = program.call(method, json!([transaction(&chain, 100, 0)])).await;
             if held {
@@ -526,7 +528,7 @@ async fn wrong_number_in_receipts_places_no_block() {
     let _ = program.call(RECEIPTS, json!([hash(&chain, 100)])).await;
     for params in [json!(["0x32"]), json!(["0x64"])] {
         let _ = program.call(BLOCK_BY_NUMBER, json!([params[0], true])).await;
-        // When their block arrives, the waiting receipts are checked as soon as there is time for it.
+        // When the block of unproved receipts arrives, the proxy checks them as soon as a proof thread is free.
         time::sleep(Duration::from_millis(1)).await;
         assert_eq!(program.ask(RECEIPTS, params.clone()).await, truth(&chain, RECEIPTS, &params), "{params}");
     }
@@ -541,7 +543,7 @@ async fn mined_transaction_with_a_partial_place_is_refused() {
         chain.fail(Fault::Lie(Lie::Field(member.to_owned(), Value::Null))).on(TRANSACTION).once();
         refuses(&program, TRANSACTION, json!([transaction(&chain, 7, 1)])).await;
     }
-    // Queried by its place, a transaction must have one.
+    // A transaction that was queried by its place must have a place.
     let at = "eth_getTransactionByBlockHashAndIndex";
     let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Reject));
     program.ask("eth_blockNumber", json!([])).await;
@@ -602,7 +604,7 @@ async fn uncacheable_block_is_not_fetched_whole_for_its_parts() {
 
 // ## The verifier alone
 
-/// Knows at most one block.
+/// A cache with at most one block.
 struct Held(Option<Arc<Verified<Block>>>);
 
 impl Known for Held {
@@ -623,7 +625,7 @@ impl Known for Held {
     }
 }
 
-/// Panics when queried, to simulate a bug.
+/// A cache that panics at a lookup, to simulate a bug.
 struct Panics;
 
 impl Known for Panics {
@@ -648,7 +650,7 @@ impl Known for Panics {
 async fn panicked_check_counts_as_overdue() {
     let chain = mainnet();
     let verifier = verifier(Demand::Auto, 1);
-    // Checked on the calling thread, and on a proof thread.
+    // The first query is checked on the calling thread, the second on a proof thread.
     let asked = [
         (Query::new(Part::BlockWithHashes, Tag::Latest), false),
         (Query::new(Part::Block, Tag::Latest), true),
@@ -684,7 +686,7 @@ async fn proved_content_is_not_proved_again() {
     let json = chain.block_json(chain.head().hash, true).unwrap();
     let proved = check(&verifier(Demand::Auto, 1), json.clone(), Held(None)).await.unwrap();
     assert!(proved.is_proved());
-    // A verifier of another Ethereum chain would refuse the same block, if it checked it.
+    // A verifier of another Ethereum chain accepts the same bytes, because it does not check a known block again.
     let elsewhere = verifier(Demand::Auto, 17_000);
     assert!(check(&elsewhere, json.clone(), Held(Some(proved.clone()))).await.is_ok());
     let spaced = [b" ".as_slice(), &json].concat();
@@ -726,7 +728,7 @@ async fn hit_costs_no_upstream_call() {
     assert_eq!(chain.calls_total(), 0);
 }
 
-/// On a real clock: checks on the proof threads would hold a paused clock back.
+/// This test uses the real clock, because a paused clock does not advance while proof threads work.
 #[tokio::test(flavor = "multi_thread")]
 async fn passed_on_answer_does_not_wait_for_long_checks() {
     let chain = upstream::devchain().config(|config| config.chain_id = 1).blocks(1, 600).chain();

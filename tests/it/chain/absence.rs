@@ -56,7 +56,7 @@ async fn pending_transaction_is_never_cached() {
     let hash = chain.submit(chain.generate(1).remove(0)).map(hex).unwrap();
     assert_eq!(agrees(&program, &chain, TRANSACTION, json!([hash])).await["blockHash"], Value::Null);
     chain.mine(0);
-    // No time has passed.
+    // The clock has not advanced since the cached null.
     assert!(agrees(&program, &chain, TRANSACTION, json!([hash])).await["blockHash"].is_string());
     assert!(agrees(&program, &chain, RECEIPT, json!([hash])).await.is_object());
 }
@@ -78,7 +78,7 @@ async fn number_above_the_head_is_null_until_it_is_mined() {
 async fn index_past_the_end_is_null_until_the_block_changes() {
     let (chain, program) = setting();
     let (head, hash) = (chain.head().number, hex(chain.head().hash));
-    // Before the block is cached, and after.
+    // The calls run before the block is cached, and after.
     for held in [false, true] {
         if held {
             agrees(&program, &chain, BLOCK_BY_HASH, json!([hash, true])).await;
@@ -94,7 +94,8 @@ async fn index_past_the_end_is_null_until_the_block_changes() {
         }
     }
     assert_eq!(chain.calls_total(), 0);
-    // At a number that does not exist yet, and at one where a reorg brings a block with more transactions.
+    // The calls name a number that does not exist yet, and a number at which a reorg brings a block with more
+    // transactions.
     let future = json!([hex(head + 1), "0x4"]);
     assert_eq!(agrees(&program, &chain, TRANSACTION_AT_NUMBER, future.clone()).await, Value::Null);
     chain.reorg_with(1, vec![chain.generate(6), Vec::new()]);

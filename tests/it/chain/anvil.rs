@@ -1,4 +1,4 @@
-//! Tests with a real node: every answer through the proxy equals the direct one.
+//! Tests with a real node: every answer through the proxy equals the direct answer of the node.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ async fn height(node: &Client) -> u64 {
     u64::from_str_radix(head.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
 }
 
-/// Transfers, a contract creation, and a few empty blocks.
+/// Mines transfers, a contract creation, and a few empty blocks.
 async fn make_history(node: &Client) {
     for count in 0..5 {
         let transfer =
@@ -114,7 +114,8 @@ struct Changing {
 // === impl Changing ===
 
 impl Changing {
-    /// Makes a change, and compares every answer with the node's own twice: fetched, and from the cache.
+    /// Makes a change, and then compares every answer with the node's own twice, so that the second answer can come
+    /// from the cache.
     async fn change(&mut self, method: &str, params: Value) -> Value {
         let result = value(&self.hand, method, params.clone()).await;
         let mut questions = questions(&self.direct).await;
@@ -158,12 +159,12 @@ impl Changing {
         self.send(0x3001).await;
         self.change("evm_mine", json!([])).await;
 
-        // Replaces the newest blocks by empty ones, and then by one with another transaction.
+        // Replaces the newest blocks by empty blocks, and then by a block with another transaction.
         self.change("anvil_reorg", json!([3, []])).await;
         self.send(0x3002).await;
         let other = json!([{ "from": SENDER, "to": format!("0x{:040x}", 0x3003), "value": "0x2" }, 0]);
         self.change("anvil_reorg", json!([2, [other]])).await;
-        // Below the finalized block.
+        // This reorg goes below the finalized block.
         self.change("anvil_reorg", json!([12, []])).await;
 
         let snapshot = self.change("evm_snapshot", json!([])).await;
@@ -171,7 +172,7 @@ impl Changing {
         self.send(0x4001).await;
         self.change("anvil_mine", json!(["0x2"])).await;
         self.change("evm_revert", json!([snapshot])).await;
-        // The same numbers with other blocks.
+        // The chain reaches the same numbers with other blocks.
         self.send(0x4002).await;
         self.change("evm_mine", json!([])).await;
 
@@ -260,7 +261,7 @@ async fn node_that_reverts_below_its_finalized_block_is_followed() {
     }
     value(&through, "eth_getBlockByNumber", json!(["finalized", false])).await;
     all_agree(&direct, &through, 21, &transactions).await;
-    // Without the proxy: back to the snapshot, and on to another branch.
+    // Without the proxy's knowledge, the node returns to the snapshot and continues with another branch.
     value(&direct, "evm_revert", json!([snapshot])).await;
     for to in 0x7000..0x7005 {
         transactions.push(transfer(&direct, to).await);

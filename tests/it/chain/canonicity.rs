@@ -118,7 +118,7 @@ async fn grown_with(change: impl FnOnce(&mut Config)) -> (DevChain, InMemory, Ve
 #[tokio::test(start_paused = true)]
 async fn chain_reverted_below_final_is_forwarded() {
     let (chain, program, mut hashes) = grown().await;
-    // Five other blocks on block 0: the number of the finalized block no longer exists.
+    // The chain now has five other blocks after block 0, so the number of the finalized block no longer exists.
     chain.reorg(20, 5);
     hashes.extend(transactions(&chain, 1..=5));
     time::sleep(STALE).await;
@@ -398,14 +398,14 @@ fn contradicted_final_entry_is_removed_from_disk_too() {
         })
     };
     let written = |program: &InMemory| program.metric(r#"tier_writes_total{tier="disk",outcome="written"}"#);
-    // Each in its own runtime: remaining tasks of the first would lock the directory.
+    // Each proxy has its own runtime, because remaining tasks of the first proxy would lock the directory.
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
     first.block_on(async {
         let program = start();
         program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
         program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
-        // The proxy writes nothing before that.
+        // The proxy writes nothing to the disk before it has confirmed it.
         eventually("the disk is confirmed", async || {
             program.ask(BLOCK_BY_NUMBER, json!([hex(20), true])).await;
             program.tiers.is_confirmed()
@@ -422,7 +422,7 @@ fn contradicted_final_entry_is_removed_from_disk_too() {
             "final, by one answer"
         );
         eventually("the orphan is written", async || written(&program) > before).await;
-        // The canonical child names another parent: the proxy takes neither for final.
+        // The canonical child names another parent than the cached block, so the proxy treats neither as final.
         agrees(&program, &ahead, BLOCK_BY_NUMBER, json!([hex(31), true])).await;
         stale().await;
         all_agree(&program, &ahead, 30..=31, &[]).await;
@@ -460,7 +460,8 @@ async fn false_single_answer_is_dropped_and_does_not_set_its_number() {
     for is_orphan in [true, false] {
         for method in [RECEIPT, TRANSACTION] {
             let (chain, program) = false_place(is_orphan, method).await;
-            // The number is right at once: the answer about the transaction does not affect it.
+            // The answer by number is right at once, because the false answer about the transaction does not affect
+            // it.
             agrees(&program, &chain, BLOCK_BY_NUMBER, json!([hex(10), true])).await;
             time::sleep(STALE).await;
             all_agree(&program, &chain, 10..=10, &transactions(&chain, 10..=10)).await;
@@ -603,7 +604,7 @@ async fn fetch_in_flight_over_a_reorg_is_discarded() {
         let pending = tokio::spawn(async move { asking.ask(&method_asked, asked).await });
         time::sleep(Duration::from_millis(100)).await;
         chain.reorg(3, 4);
-        // After a write the next call refreshes the head: another client sees the new one.
+        // After a write the next call refreshes the head, so another client sees the new head.
         let raw = chain.generate(1).remove(0);
         let raw = alloy_eips::eip2718::Encodable2718::encoded_2718(&raw);
         program.ask("eth_sendRawTransaction", json!([hex(alloy_primitives::Bytes::from(raw))])).await;
@@ -716,7 +717,7 @@ async fn short_receipt_list_of_a_known_block_is_retried() {
                 }
                 chain.clear_faults();
             }
-            // A block that the proxy tracks because it is between two heads.
+            // The calls concern a block that the proxy tracks because it is between two heads.
             let program = in_memory::program(&chain, &config);
             agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
             chain.mine_many(3, 2);
@@ -820,7 +821,7 @@ async fn single_receipt_contrary_to_its_proved_block_is_dropped() {
     }
 }
 
-/// One answer made the block final, far below the finalized block and without a link to it.
+/// One answer makes the block final, because it is far below the finalized block. No chain of parents links the two.
 #[tokio::test(start_paused = true)]
 async fn pruned_receipts_do_not_affect_their_final_block() {
     let chain = chain_of(slow_blocks(), 20);
@@ -882,7 +883,7 @@ async fn error_to_the_full_form_is_not_passed_to_a_hashes_call() {
     assert_eq!(reply["error"]["message"], "response too large", "the full form");
 }
 
-/// Uses HTTP, because only there answers have a size limit.
+/// The test uses HTTP, because only answers over HTTP have a size limit.
 #[tokio::test]
 async fn block_with_hashes_does_not_need_the_full_form() {
     let node = upstream::devchain().blocks(3, 1).run().await;
@@ -927,7 +928,7 @@ async fn finalized_block_denied_by_a_high_head_is_an_alarm_after_15_s() {
     chain.fail(Fault::Null).on(r#"eth_getBlockByNumber["0x12"*"#).times(12);
     for round in 0..20 {
         time::sleep(STALE).await;
-        // The proxy forwards the call: the answer is from the new branch.
+        // The proxy forwards the call, so the answer is from the new branch.
         let head = program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
         assert_eq!(head["hash"], hex(chain.head().hash), "round {round}");
         all_agree(&program, &chain, 13..=16, &hashes[36..45]).await;

@@ -1,4 +1,5 @@
-//! Finality: an alarm when a finalized block changes, and updates that wait for proof that it did not.
+//! Finality: the proxy raises an alarm when a finalized block changes, and defers updates until the old finalized
+//! block is confirmed.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::support::{
 
 #[tokio::test(start_paused = true)]
 async fn changed_finalized_block_is_an_alarm_and_keeps_content() {
-    // The same number with another hash; a higher one on another branch.
+    // The new finalized block has the same number and another hash, or a higher number on another branch.
     for advance in [0, 4] {
         let chain = upstream::devchain().blocks(40, 3).chain();
         let program = in_memory::program(&chain, &Config::default());
@@ -73,7 +74,7 @@ async fn finality_waits_for_a_check_of_the_finalized_block() {
         agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         all_agree(&program, &chain, 30).await;
         all_agree(&program, &chain, 25).await;
-        // No chain should do this. The new head is too far away to link to a known block.
+        // A finalized block changes, which no chain should do. The new head is too far away to link to a known block.
         chain.reorg(15, 600);
         chain.set_finalized(600);
         chain.fail(fault.clone()).on(r#"eth_getBlockByNumber["0x1e"*"#).always();
@@ -85,7 +86,7 @@ async fn finality_waits_for_a_check_of_the_finalized_block() {
             agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         }
         chain.clear_faults();
-        // Until the hanging call times out.
+        // The test waits until the hanging call times out.
         time::sleep(Duration::from_secs(30)).await;
         agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
         agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;

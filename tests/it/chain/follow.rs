@@ -53,7 +53,7 @@ async fn chain_is_not_followed_by_default() {
     let program = in_memory::program(&chain, &Config::default());
     assert_eq!(program.call("eth_chainId", json!([])).await.0, 200);
     assert_eq!(program.call("eth_getBlockByNumber", json!(["latest", false])).await.0, 200);
-    // Until the background work of the first calls is done.
+    // Waits until the background work of the first calls is done.
     time::sleep(Duration::from_secs(1)).await;
     chain.clear_calls();
     for _ in 0..60 {
@@ -69,7 +69,7 @@ async fn followed_head_is_served_at_once_and_polled_per_interval() {
     let program = following(&chain, Follow::Heads).await;
     let slow = Duration::from_millis(50);
     chain.fail(Fault::Queue(slow)).any().always();
-    // So that the refresh in flight is already slow.
+    // Waits until a slow refresh is in flight.
     time::sleep(INTERVAL).await;
     let (begun, before) = (time::Instant::now(), refreshes(&chain));
     let mut hits = 0;
@@ -195,7 +195,7 @@ async fn follower_backs_off_and_resumes_after_recovery() {
     let program = following(&chain, Follow::Blocks).await;
     chain.fail(Fault::Status(503)).any().always();
     time::sleep(Duration::from_secs(60)).await;
-    // After 0.5, 1, 2, 4, 8 and then 10 seconds.
+    // The proxy retries after 0.5, 1, 2, 4, 8 and then 10 seconds.
     assert!((7..=12).contains(&refreshes(&chain)), "{} refreshes in a minute", refreshes(&chain));
     chain.clear_faults();
     chain.mine_many(2, 1);
@@ -220,7 +220,7 @@ async fn follower_backs_off_and_resumes_after_recovery() {
 async fn follower_retries_missing_blocks_but_not_false_ones() {
     let chain = chain();
     let program = following(&chain, Follow::Blocks).await;
-    // A replica that does not have the block yet.
+    // The node answers like a replica that does not have the block yet.
     chain.fail(Fault::Null).on("eth_getBlockByHash").times(2);
     chain.mine(2);
     time::sleep(6 * INTERVAL).await;
@@ -247,7 +247,7 @@ async fn wrong_chain_is_not_followed() {
 
 // ## Over sockets
 
-/// Short, so that polling would be noticed.
+/// A short interval, so that the test notices polling.
 const SOON: Duration = Duration::from_millis(20);
 
 async fn told_by(url: &str, ws: &str, follow: Follow) -> proxy::Proxy {
@@ -299,7 +299,7 @@ async fn announced_head_is_fetched_once_without_polling() {
     }
     quiet(&node).await;
     assert_eq!((node.count("eth_getBlockByHash"), node.count("eth_subscribe")), (10, 0));
-    // One per head, and those that calls of the client caused as time passed.
+    // The proxy refreshes once per head, and when the client calls after `max_staleness`.
     let most = 14 + begun.elapsed().as_secs() as usize;
     assert!((10..=most).contains(&refreshes(&node)), "{} refreshes", refreshes(&node));
 

@@ -59,7 +59,7 @@ async fn lower_head_is_a_rollback_after_enough_time_and_polls() {
     let head = chain.head().number;
     chain.rollback(2);
     let number = async || program.ask("eth_blockNumber", json!([])).await;
-    // Often enough, but not for long enough.
+    // The node shows the lower head often enough for a rollback, but not for long enough.
     for _ in 0..10 {
         time::sleep(STALE).await;
         assert_eq!(number().await, hex(head));
@@ -69,7 +69,7 @@ async fn lower_head_is_a_rollback_after_enough_time_and_polls() {
     all_agree(&program, &chain, head - 2).await;
     assert_eq!(agrees(&program, &chain, BLOCK_BY_NUMBER, json!([hex(head), true])).await, Value::Null);
 
-    // Long enough, but not often enough.
+    // The node shows the lower head for long enough, but not often enough.
     chain.rollback(2);
     for _ in 0..2 {
         time::sleep(Duration::from_secs(40)).await;

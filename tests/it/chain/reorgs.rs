@@ -26,7 +26,7 @@ async fn moved_transaction_is_found_in_its_new_block() {
     let head = chain.head().number;
     let (below, top) = (block(&chain, head - 1), block(&chain, head));
     let branches = [
-        // All into the lower block, and back; into higher blocks; into another order.
+        // The transactions move into the lower block, back, into higher blocks, and into another order.
         vec![[below.clone(), top.clone()].concat(), Vec::new(), Vec::new()],
         vec![below.clone(), top.clone(), Vec::new()],
         vec![Vec::new(), below.clone(), top.clone(), Vec::new()],
@@ -177,7 +177,7 @@ async fn fetch_in_flight_across_a_refresh_does_not_set_canonicity() {
             time::sleep(SOON).await;
             chain.reorg_with(2, vec![Vec::new(), Vec::new(), moved]);
             time::sleep(SOON * 2).await;
-            // Without a write: the head becomes stale, and the refresh finds the new branch.
+            // There is no write here: the head becomes stale, and the refresh finds the new branch.
             agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
             fetch.await.unwrap();
             agrees(&program, &chain, TRANSACTION, json!([hash])).await;
@@ -215,7 +215,7 @@ async fn fetch_sent_before_the_shown_head_is_not_joined() {
 
 #[tokio::test(start_paused = true)]
 async fn proxy_is_right_after_sleeping_through_a_final_reorg() {
-    // The new head links to the window, or it does not.
+    // The parents of the new head lead to a block in the window, or they do not.
     for blocks in [20, 200] {
         for linked in [true, false] {
             let (chain, program) = setting();
@@ -228,7 +228,7 @@ async fn proxy_is_right_after_sleeping_through_a_final_reorg() {
             chain.mine_many(blocks, 1);
             assert!(chain.finalized().unwrap() > number + 2);
             time::sleep(Duration::from_secs(3600)).await;
-            // With or without a call for `finalized` first.
+            // In half of the cases, a client asks for `finalized` first.
             if blocks == 20 {
                 program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
             }

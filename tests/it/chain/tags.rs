@@ -19,7 +19,7 @@ use crate::support::{
 async fn tags_of_a_batch_mean_one_head() {
     let chain = upstream::devchain().blocks(10, 3).chain();
     let mut config = Config::default();
-    // One entry at a time, so that the chain can grow in between.
+    // The proxy answers one entry at a time, so that the chain can grow in between.
     config.http.batch_concurrency = 1;
     let program = in_memory::program(&chain, &config);
     let head = chain.head();

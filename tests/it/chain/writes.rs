@@ -20,7 +20,7 @@ async fn batch_reads_its_own_writes() {
     program.ask("eth_blockNumber", json!([])).await;
     let transaction = chain.generate(1).remove(0);
     let hash = tx_hash(&transaction);
-    // A node that mines before it answers.
+    // The node mines the transaction before it answers.
     chain.fail(Fault::Delay(SOON)).on(SEND).once();
     let mining = tokio::spawn({
         let chain = chain.clone();

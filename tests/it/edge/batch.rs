@@ -154,7 +154,7 @@ async fn transactions_of_a_batch_reach_the_node_in_their_order() {
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
     let transactions = node.sendable(3);
-    // Sent concurrently, the first would arrive last.
+    // If the proxy sent the transactions concurrently, the first would arrive last.
     node.fail(Fault::Queue(Duration::from_millis(200))).on("eth_sendRawTransaction").once();
 
     let sends = transactions.iter().map(|(raw, _)| call(0, "eth_sendRawTransaction", json!([raw])));

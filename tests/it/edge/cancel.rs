@@ -37,13 +37,13 @@ use crate::support::{
     upstream::{self, NODES},
 };
 
-/// Cold reads in a batch.
+/// Number of reads in a batch that are not cached.
 const READS: u64 = 50;
 
-/// Upstream calls at a time: the other fetches wait for these.
+/// Maximum number of concurrent upstream calls. The other fetches wait for these.
 const SLOTS: usize = 4;
 
-/// Longer than any follow-up work of a call.
+/// A time longer than any follow-up work of a call.
 const LONG: Duration = Duration::from_secs(20);
 
 /// A node that holds reads of blocks by hash until its gate opens.

@@ -22,7 +22,7 @@ use crate::support::{
     eventually, proxy, upstream,
 };
 
-/// Short, for tests; nothing here depends on being faster than this.
+/// A short time-out for tests. No test must be faster than this.
 const SHORT: Duration = Duration::from_millis(300);
 
 /// Enough time for clients that are not slow on purpose. The time-outs apply to the admin listener, too.
@@ -61,7 +61,7 @@ async fn slow_request_head_times_out() {
     let proxy =
         proxy::new().upstream(&node).config(|config| config.connections.head_timeout = ENOUGH).run().await;
 
-    // Slow on the first request, and on the second.
+    // One client is slow on its first request, the other on its second.
     let given_up = [0, 1].map(async |calls| {
         let mut client = Raw::connect(proxy.address()).await;
         for _ in 0..calls {
@@ -148,7 +148,7 @@ async fn short_unread_body_keeps_the_connection_open() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let mut client = Raw::connect(proxy.address()).await;
-    // The server refuses it by its head.
+    // The server refuses the request because of its headers.
     let refused = post(r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}"#)
         .replace("content-type: application/json", "content-type: text/plain");
     for _ in 0..3 {
@@ -235,7 +235,7 @@ async fn http2_client_without_window_is_closed_as_stalled() {
         .await;
     let client = client::http(&proxy);
 
-    // The client reads nothing; reads the beginning; reads nothing but sends pings.
+    // The client reads nothing, or only the beginning, or nothing while it sends pings.
     for (at, (window, pings)) in [(0, false), (100_000, false), (0, true)].into_iter().enumerate() {
         let (mut send, mut connection) = h2_client(&proxy, window).await;
         let mut ping_pong = connection.ping_pong().unwrap();
@@ -281,7 +281,7 @@ async fn slow_but_steady_reader_is_not_closed() {
         let piece = piece.unwrap();
         taken += piece.len();
         body.flow_control().release_capacity(piece.len()).unwrap();
-        // Rests after each 16 KiB, regardless of the sizes of the pieces.
+        // The client pauses after each 16 KiB, regardless of the sizes of the pieces.
         if taken >> 14 > rests {
             rests = taken >> 14;
             time::sleep(ENOUGH / 20).await;
@@ -331,7 +331,8 @@ async fn unread_http2_answers_count_as_bytes_in_flight() {
     for _ in 0..90 {
         untaken.push(h2_ask(&mut send, BIG).await);
     }
-    // Answers that exceed the kernel's buffers stay counted: the connection does not buffer them itself.
+    // Answers that exceed the kernel's buffers stay in the byte budget, because the connection does not buffer them
+    // itself.
     eventually("large answers are refused", async || client.send(BIG).await.status == 503).await;
     assert_eq!(client.call("eth_chainId", json!([])).await.status, 200);
 
@@ -360,7 +361,7 @@ fn big_and_bigger(node: &upstream::Node) -> ((String, usize), (String, usize)) {
 async fn unread_http1_answers_count_as_bytes_of_their_client() {
     let node = upstream::devchain().blocks(1, 1000).run().await;
     let ((big, size), (bigger, much)) = big_and_bigger(&node);
-    // Enough for two such batches, but not for one more large block.
+    // The limit suffices for two such batches, but not for one more large block.
     let limit = bytesize::ByteSize::b((2 * much + size / 2) as u64);
     let proxy =
         proxy::new().upstream(&node).config(|config| config.max_bytes_per_client = Some(limit)).run().await;
@@ -450,7 +451,7 @@ async fn idle_connections_do_not_delay_other_clients() {
         assert!(client.ask("eth_blockNumber", json!([])).await.is_ok());
     }
     assert!(client::http(&proxy).ask("eth_chainId", json!([])).await.is_ok());
-    // None of them was displaced.
+    // The server has closed none of the idle connections to make room.
     assert_eq!(proxy.metric(&proxy::closed("displaced")).await, 0);
     assert_eq!(idle.first_mut().unwrap().call("eth_chainId").await.status, 200);
 }
@@ -460,7 +461,7 @@ async fn an_idle_connection_makes_room_for_a_newcomer() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).config(|config| config.connections.max = 3).run().await;
 
-    // A silent connection, one between calls, and one that waits for its answer.
+    // One connection has sent nothing, one is between calls, and one waits for its answer.
     let mut silent = Raw::connect(proxy.address()).await;
     let mut between = Raw::connect(proxy.address()).await;
     assert_eq!(between.call("eth_chainId").await.status, 200);
@@ -500,7 +501,7 @@ async fn unfinished_heads_make_room_for_newcomers() {
         .run()
         .await;
 
-    // Unfinished as the first request, or as the second.
+    // The unfinished request is the first or the second of its connection.
     let mut half_sent = Vec::new();
     for calls in [0, 0, 1] {
         let mut client = Raw::connect(proxy.address()).await;
@@ -605,7 +606,7 @@ async fn bytes_over_the_limit_are_refused() {
     let padded = format!("{}{}", " ".repeat(100 << 10), client::call("eth_chainId"));
     assert_eq!(client.send(padded.clone()).await.status, 200);
 
-    // While a buffer moves into a larger one, both count.
+    // While the content of a buffer moves into a larger buffer, both count towards the limit.
     let mut holder = Raw::connect(proxy.address()).await;
     holder.write(post_head(255 << 10)).await;
     holder.write(vec![b' '; 120 << 10]).await;

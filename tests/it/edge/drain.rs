@@ -70,7 +70,7 @@ async fn every_request_whose_head_was_read_is_answered() {
     }
     let streams =
         tokio::spawn(async move { join_all((0..5).map(|_| http2.ask("eth_gasPrice", json!([])))).await });
-    // The body is still to come: `100 Continue` shows that the server has read the head.
+    // The client has not sent the body yet. `100 Continue` shows that the server has read the headers.
     let body = client::call("eth_chainId");
     let mut sending = Raw::connect(address).await;
     sending
@@ -106,7 +106,8 @@ async fn drain_answers_calls_that_the_node_left_unanswered() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new()
         .upstream(&node)
-        // The proxy fails pending calls after nine tenths of this; the rest must suffice to deliver the errors.
+        // The proxy fails pending calls after nine tenths of this time. The last tenth must suffice to deliver the
+        // errors.
         .config(|config| config.connections.drain_timeout = DELAY * 12)
         .run()
         .await;
@@ -164,7 +165,7 @@ async fn signal_ends_the_program_after_pending_answers() {
     }
 }
 
-/// The signal comes while clients reuse connections, and others keep opening new ones.
+/// The stop signal comes while some clients reuse connections and others open new ones.
 #[tokio::test]
 async fn under_load_every_call_that_reached_the_node_is_answered() {
     let node = upstream::devchain().run().await;
@@ -213,7 +214,7 @@ async fn under_load_every_call_that_reached_the_node_is_answered() {
     );
 }
 
-/// The client cannot know yet that the server stops.
+/// The client sends its request before it can know that the server stops.
 #[tokio::test]
 async fn connection_accepted_before_shutdown_is_served() {
     let node = upstream::devchain().run().await;
@@ -240,7 +241,7 @@ async fn connection_accepted_before_shutdown_is_served() {
 #[tokio::test]
 async fn second_signal_ends_the_program_at_once() {
     let node = upstream::devchain().run().await;
-    // With a request that is never answered, and during the drain delay.
+    // The second signal comes while a request hangs, or during the drain delay.
     for (delay, asked) in [("0s", 1), (FOR_EVER, 0)] {
         let mut process = process::serve(&node)
             .set("DRAIN_DELAY", delay)

@@ -10,7 +10,7 @@ use crate::support::{client::Raw, eventually, process, proxy::closed, upstream};
 async fn program_survives_running_out_of_files() {
     let node = upstream::devchain().run().await;
     let mut process = process::serve(&node).run().await;
-    // From here on the program keeps a connection to the node.
+    // This call opens a connection to the node, which the program keeps open.
     assert!(process.client().ask("eth_gasPrice", json!([])).await.is_ok());
 
     let mut keeper = Raw::connect(process.address()).await;
@@ -26,7 +26,7 @@ async fn program_survives_running_out_of_files() {
     }
     process.says("cannot accept connections").await;
     assert!(process.is_running());
-    // Idle connections make room even so: a client with a request gets an answer.
+    // The program closes idle connections to make room, so a client with a request gets an answer.
     assert!(process.client().ask("eth_chainId", json!([])).await.is_ok());
 
     drop(crowd);
@@ -36,7 +36,7 @@ async fn program_survives_running_out_of_files() {
     }
     assert!(process.is_running());
     assert!(process.metric(&closed("displaced")).await > 0);
-    // Logged, but rate-limited.
+    // The program logs the failure, but not at every attempt.
     assert!(process.said().matches("cannot accept connections").count() < 5, "{}", process.said());
 }
 

@@ -39,7 +39,7 @@ async fn pipelined_requests_are_answered_in_order() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
     let mut client = Raw::connect(proxy.address()).await;
-    // The first takes longest, and the third needs no upstream call.
+    // The first call takes longest, and the third needs no upstream call.
     node.fail(Fault::Delay(Duration::from_millis(200))).on("eth_gasPrice").once();
 
     let methods = ["eth_gasPrice", "eth_blockNumber", "eth_chainId"].into_iter().cycle().take(10);
@@ -73,7 +73,7 @@ async fn many_calls_share_one_http_2_connection() {
     let client = client::http2(&proxy);
     node.fail(Fault::Delay(Duration::from_millis(500))).on("eth_gasPrice").always();
 
-    // More calls than concurrent streams: the rest wait.
+    // There are more calls than concurrent streams, so some calls wait.
     let calls = join_all((0..200).map(|_| client.ask("eth_gasPrice", json!([])))).await;
     assert!(calls.iter().all(Result::is_ok));
     assert_eq!(proxy.metric("holdfast_connections_accepted_total").await, 1);
@@ -251,7 +251,7 @@ async fn a_page_may_not_sign_with_the_nodes_accounts() {
     let trusted = client.post().header("content-type", "application/json");
     let trusted = trusted.header("origin", "https://wallet.example.org").body(client::call("eth_accounts"));
     assert_eq!(Response::of(trusted).await.outcome().unwrap(), "[]");
-    // So may a program that sends no origin.
+    // A program that sends no origin may sign, too.
     assert_eq!(client.ask("eth_accounts", json!([])).await.unwrap(), "[]");
     assert_eq!(node.count("eth_accounts"), 2);
 }

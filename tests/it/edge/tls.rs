@@ -21,7 +21,7 @@ use crate::support::{
     proxy, upstream,
 };
 
-/// Short, for tests; nothing here depends on being faster than this.
+/// A short time-out for tests. No test must be faster than this.
 const SHORT: Duration = Duration::from_millis(300);
 
 /// The start of a handshake: a record header that announces more bytes than follow.
@@ -162,7 +162,7 @@ async fn tls_connections_drain_in_order() {
     let mut waiting = authority.connect(address, &[]).await.unwrap();
     waiting.write(post(&client::call("eth_gasPrice"))).await;
     eventually("the call arrives", async || node.count("eth_gasPrice") == 1).await;
-    // A handshake without a request, for which the drain must not wait.
+    // A connection with an unfinished handshake, for which the shutdown must not wait.
     let mut shaking = Raw::connect(address).await;
     shaking.write(HELLO).await;
     let mut idle = authority.connect(address, &[]).await.unwrap();
@@ -171,7 +171,7 @@ async fn tls_connections_drain_in_order() {
     let begun = Instant::now();
     let stopping = tokio::spawn(proxy.app.stop());
     assert!(waiting.response().await.outcome().is_ok());
-    // Closed cleanly, with a TLS `close_notify`.
+    // The server closes the connection cleanly, with a TLS `close_notify`.
     let mut rest = Vec::new();
     assert!(matches!(tokio::io::AsyncReadExt::read_to_end(&mut idle.0, &mut rest).await, Ok(0)));
     stopping.await.unwrap();
@@ -204,7 +204,7 @@ async fn unfinished_handshake_times_out() {
         client.write(HELLO).await;
         slow.push(client);
     }
-    // Other clients do not wait for them.
+    // Other clients do not wait for the unfinished handshakes.
     asks_twice(&mut authority.connect(proxy.address(), &[]).await.unwrap()).await;
 
     assert_eq!(silent.read_to_end().await, "");
@@ -235,8 +235,8 @@ async fn plain_http_on_a_tls_port_gets_an_explanation() {
     let proxy = proxy::new().upstream(&node).tls(&authority.pair()).run().await;
     let answer = client::http(&proxy).call("eth_chainId", json!([])).await;
     assert_eq!(answer.status, 400);
-    assert!(answer.text().contains("retry with https"), "{}", answer.text());
-    // The same for a large request; HTTP/2 fails.
+    assert!(answer.text().contains("https://"), "{}", answer.text());
+    // A large request gets the same answer. HTTP/2 without TLS fails.
     let mut client = Raw::connect(proxy.address()).await;
     client.write(post(&"x".repeat(1 << 20))).await;
     assert_eq!(client.response().await.status, 400);
@@ -244,7 +244,7 @@ async fn plain_http_on_a_tls_port_gets_an_explanation() {
     client.read_to_end().await;
     let http2 = client::http2(&proxy).post().body("x").send();
     assert!(time::timeout(PATIENCE, http2).await.unwrap().is_err());
-    // The server counts the failure at the end, possibly after the client has its answer.
+    // The server counts the failure when the connection ends, possibly after the client has its answer.
     eventually("all three are counted", async || proxy.metric(&failed("plain_http")).await == 3).await;
     assert_eq!(node.count("eth_chainId"), 1, "asked at the start only");
 }

@@ -88,7 +88,7 @@ fn invocations() -> Vec<Vec<String>> {
     found.push(check[1..].to_vec());
     found.extend(values(&image, "#").into_iter().filter_map(arguments));
     let compose = read(COMPOSE);
-    // Except the command of Redis.
+    // Adds the commands of the compose file, except that of Redis.
     let commands = values(&compose, "command:").into_iter().map(words);
     found.extend(commands.filter(|words| words[0] != "redis-server"));
     found.extend(values(&read(POD), "args:").into_iter().map(words));
@@ -144,7 +144,7 @@ async fn commands_in_deployment_files_are_valid() {
         let ran = output(holdfast(&arguments)).await;
         assert!(ran.status.success(), "{arguments:?}: {}", text(&ran.stderr));
     }
-    // Otherwise this test would prove nothing.
+    // Checks that an unknown flag fails even with `--help`. Otherwise this test would prove nothing.
     let ran = output(holdfast(&["serve", "--no-such-flag", "--help"])).await;
     assert_eq!(ran.status.code(), Some(64));
 }
@@ -155,7 +155,7 @@ async fn variables_in_deployment_files_are_keys() {
     for file in ALL {
         let mut set = Vec::new();
         for (name, value) in variables(&read(file)) {
-            // The files take its value from a secret or a variable.
+            // The deployment files take the value of this variable from a secret or another variable.
             let value = if name == "HOLDFAST_UPSTREAM_URL" { NOWHERE.to_owned() } else { value };
             if value.is_empty() {
                 continue;
@@ -222,7 +222,7 @@ async fn image_health_check_works_with_its_variables() {
     assert_eq!(listen, format!("0.0.0.0:{}", defaults.listen.port()));
     assert_eq!(admin, format!("0.0.0.0:{}", defaults.admin.port()));
 
-    // On free ports.
+    // The program uses free ports.
     let mut command = holdfast(&["serve", "--upstream", &node.url()]);
     command.env("HOLDFAST_LISTEN", "0.0.0.0:0").env("HOLDFAST_ADMIN", "0.0.0.0:0");
     let program = Program::start(command);
@@ -254,7 +254,7 @@ fn deployment_files_use_the_default_ports() {
     }
     assert!(read(POD).contains(&format!("{{ name: admin, containerPort: {admin} }}")));
     assert!(read("docker/prometheus/prometheus.yml").contains(&format!("[\"holdfast:{admin}\"]")));
-    // On loopback only.
+    // The compose file publishes ports on loopback only.
     let published = compose.lines().filter(|line| line.trim().starts_with("- \"") && line.contains("PORT"));
     let (mine, others): (Vec<_>, Vec<_>) = published.partition(|line| line.contains("\"127.0.0.1:"));
     assert_eq!((mine.len(), others.len()), (6, 0), "{others:?}");

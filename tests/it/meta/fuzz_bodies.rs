@@ -307,7 +307,7 @@ fn verifier_handles_deep_and_wide_content() {
     let (block, receipts) = (CONTENT.block.to_string(), CONTENT.receipts.to_string());
     let content = |block: &str, receipts: &str| format!("{block}\0{receipts}").into_bytes();
     for extra in [format!("\"deep\":{deep},"), names] {
-        // In the block, in transactions, in receipts and logs.
+        // Adds the member to the block, to transactions, and to receipts and logs.
         for (at, _) in block.match_indices('{').take(3) {
             let more = [&block[..=at], &extra, &block[at + 1..]].concat();
             verify::verify(&content(&more, &receipts));

@@ -10,23 +10,23 @@ use std::{
 
 use super::lexer::{Kind, lexemes};
 
-/// Participles are counted by their ending; these words share it.
+/// Words that end like a participle but are none. The test recognizes participles by their ending.
 const NO_PARTICIPLES: [&str; 5] = ["often", "open", "then", "even", "seven"];
 
-/// Lines that a failure lists.
+/// Number of lines that a failure lists.
 const WORST: usize = 20;
 
-/// Longest commit subject.
+/// Maximum length of a commit subject, in characters.
 const MAX_SUBJECT: usize = 72;
 
-/// The commit that added this test changed this file first.
+/// This file. The first commit that changed it added this test.
 const THIS_FILE: &str = "tests/it/meta/language.rs";
 
 /// A construction, and how often it may occur in 1,000 words.
 struct Mark {
     name: &'static str,
     limit: f64,
-    /// Returns whether the words begin with it.
+    /// Returns whether the words begin with this construction.
     begins: fn(&[&str]) -> bool,
 }
 

@@ -81,7 +81,7 @@ async fn readme_commands_work() {
                 let answer: serde_json::Value = serde_json::from_slice(&output(shell).await.stdout).unwrap();
                 assert_eq!(answer["result"]["number"], "0x3", "{curl}");
             }
-            // Benchmarks take long and measure nothing on a busy machine: only checks that they exist.
+            // Benchmarks take long and measure nothing on a busy machine, so the test only checks that they exist.
             bench if bench.contains("bench") => {
                 let words: Vec<_> = bench.split_whitespace().collect();
                 let there = match words[..] {

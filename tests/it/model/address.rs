@@ -11,7 +11,7 @@ use holdfast::{
 };
 use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
-/// Cheap to clone.
+/// The address of a node. Cheap to clone.
 #[derive(Clone)]
 pub struct Address(Arc<Mutex<Behind>>);
 
@@ -25,7 +25,7 @@ struct Behind {
 #[derive(PartialEq)]
 enum Contact {
     Kept,
-    /// The connection is lost, and no call has failed yet.
+    /// The connection is lost, but no call has failed yet.
     Lost,
     /// The connection is lost, and a call has failed.
     SeenLost,

@@ -69,7 +69,7 @@ enum Happens {
     /// Keeps a replica behind a reorg until its orphans are at final numbers, and restarts the proxy if `restart` is set.
     /// Then clients ask for `latest`, `finalized`, and the lowest of these numbers.
     StayBehind { replica: usize, restart: bool },
-    /// Asks for that number again.
+    /// Asks again for the lowest number of the last `StayBehind`.
     AskOrphaned { full: bool },
     /// Keeps all replicas but one behind a new block. A client sees it as `latest`, and another asks for its content.
     ShowHead { ahead: usize, question: Question },
@@ -104,9 +104,9 @@ struct Seen {
 /// One of the nodes behind the URL.
 struct Replica {
     chain: DevChain,
-    /// Number of changes of the chain that it is behind.
+    /// Number of changes of the chain that this replica is behind.
     lag: usize,
-    /// The states that it showed, each with its start.
+    /// The states that this replica showed, each with the time from which it showed the state.
     shown: Vec<(Instant, usize)>,
 }
 
@@ -116,7 +116,7 @@ struct Picks(Arc<Mutex<Spread>>);
 
 #[derive(Default)]
 struct Spread {
-    /// Each number gives another distribution.
+    /// Seed of the distribution: each number gives another one.
     shift: u64,
     /// Number of times that each call arrived.
     counts: HashMap<Vec<u8>, u64>,

@@ -13,14 +13,14 @@ fn final_number_above_the_shown_head_is_not_served() {
         Step::Mine(1, 1),
         Step::Mine(3, 0),
         Step::Finality(Finality::At(3)),
-        // Longer than `max_staleness`: no later answer is of an older state.
+        // Waits longer than `max_staleness`, so that no later answer is of an older state.
         Step::Wait(1_001),
         Step::Ask(Question::CountByNumber(Place::Finalized)),
         Step::Ask(Question::BlockByNumber(Place::At(1), true)),
         Step::Rollback(2),
         // The node shows a head below the finalized block.
         Step::Lag(2),
-        // Until the proxy accepts a rollback.
+        // Waits until the proxy accepts a rollback.
         Step::Wait(70_000),
         Step::Ask(Question::BlockByNumber(Place::Latest, false)),
         Step::Wait(70_000),
@@ -33,7 +33,7 @@ fn final_number_above_the_shown_head_is_not_served() {
     run(ORDINARY, &steps).unwrap();
 }
 
-/// As on anvil: `evm_revert` to far below the finalized block, followed by other blocks.
+/// The node rolls back far below the finalized block, as anvil does at `evm_revert`, and then mines other blocks.
 #[test]
 fn rolled_back_chain_is_not_served_below_finality() {
     let ask_all = || {
@@ -118,14 +118,14 @@ fn false_block_of_a_final_transaction_is_forgotten() {
     for ((receipt, orphan), proved) in programs.flat_map(|program| [(program, true), (program, false)]) {
         let steps = [
             Step::Mine(2, 1),
-            // So that the proxy caches the block that becomes an orphan.
+            // The proxy caches the block that then becomes an orphan.
             Step::Ask(Question::BlockByNumber(Place::At(2), true)),
             Step::Reorg { depth: 1, length: 4 },
             Step::Wait(1_001),
             Step::Finality(Finality::At(1)),
             Step::Ask(Question::BlockByNumber(Place::Latest, false)),
             Step::Ask(Question::BlockByNumber(Place::Finalized, false)),
-            // Far below the head, outside the window of canonical blocks.
+            // After these blocks, the transaction is far below the head, outside the window of canonical blocks.
             Step::Mine(80, 0),
             Step::Finality(Finality::At(1)),
             Step::Wait(70_000),

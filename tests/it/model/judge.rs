@@ -2,13 +2,13 @@
 //!
 //! - An answer equals the node's answer at some moment during the call, or at most `max_staleness` before it arrived.
 //! - After the proxy has shown a head to a client, it answers no later call with an older state of the chain.
-//! - The proxy may answer a call that was in flight at that time with an older state, but not with a block that the head
-//!   excludes: one whose number has another block on the new branch or lies above the new head. A head that extends the
-//!   chain excludes nothing. The rule does not cover calls by block hash, `safe` and `finalized`, which have their own
-//!   time stamps, and entries of a batch, which are complete long before the batch.
-//! - The proxy may answer a call for a final number with a state of any age, until it shows a head to a client. Any head
-//!   ends this, even one below the final number or on another branch: if a chain regresses below its finalized block,
-//!   the proxy either forgets it or forwards each call.
+//! - The proxy may answer a call that was in flight at that time with an older state, but not with a block that the
+//!   head excludes. A head excludes a block if the new branch has another block at its number, or ends below it. A
+//!   head that extends the chain excludes nothing. The rule does not cover calls by block hash, `safe` and
+//!   `finalized`, which have their own time stamps, and entries of a batch, which are complete long before the batch.
+//! - The proxy may answer a call for a final number with a state of any age, until it shows a head to a client. Any
+//!   head ends this permission, even a head below the final number or on another branch, because if a chain regresses
+//!   below its finalized block, the proxy either forgets that block or forwards each call.
 //! - While a chain is regressed, the proxy may forward calls, and it does not detect that a new head overtook an answer.
 //! - The proxy may pass on a single transaction or receipt with a false block hash while the node returns it, and for
 //!   `max_staleness` after. Every other call, and the same call later, must not be affected. If the proxy must prove all
@@ -32,13 +32,13 @@ use super::{
     world::{Call, Hash, World},
 };
 
-/// Error code for an upstream that has no answer, or none that fits.
+/// Error code if the upstream has no answer, or no answer that fits the canonical chain.
 pub const UNAVAILABLE: i64 = -32010;
 
 /// Error code for an answer that the proxy cannot prove.
 const UNPROVED: i64 = -32012;
 
-/// Longer than the proxy waits for a lagging node, and than it remembers a failed question.
+/// A time longer than the proxy waits for a lagging node, and longer than it remembers a failed call.
 pub const UNREST: Duration = Duration::from_secs(20);
 
 /// A call in flight.
@@ -66,7 +66,7 @@ pub struct Finished {
 #[derive(Clone, Copy, Debug)]
 pub struct ShownHead {
     at: Instant,
-    /// State whose head it is.
+    /// State whose head this is.
     state: usize,
 }
 
@@ -170,7 +170,7 @@ impl Run {
                 error
             }
         };
-        // The state at `earliest` and all later ones until the answer, without overtaken states.
+        // The answer may be of the state at `earliest` or of a later state, except overtaken states.
         let states = &self.world.states;
         let from = match self.staleness {
             Duration::ZERO => asked.state,

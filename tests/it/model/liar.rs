@@ -27,7 +27,7 @@ use crate::support::in_memory::{self, InMemory};
 /// A step of a program with a lying node.
 #[derive(Clone, Debug)]
 enum Happens {
-    /// A step as with an honest node.
+    /// A step of the model with an honest node.
     Step(Step),
     /// Lets the node lie in the answers to these methods, this many times or always.
     Lie { lie: Lie, about: &'static str, times: Option<usize> },
@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
             }
             Step::Start(question) => self.start(*question).await,
             Step::Join => self.join().await?,
-            // The model of one honest node covers these.
+            // The model with one honest node covers these steps.
             Step::Send
             | Step::Restart
             | Step::Overtake { .. }

@@ -105,7 +105,7 @@ fn settings(setting: Setting) -> (Config, devchain::Config) {
     }
     if setting.followed {
         config.chain.follow = Follow::Full;
-        // So that polls fall at varying moments between the steps.
+        // With this interval, polls happen at varying moments between the steps.
         config.chain.follow_interval = Duration::from_millis(370);
     }
     if setting.proved {
@@ -115,12 +115,12 @@ fn settings(setting: Setting) -> (Config, devchain::Config) {
     }
     let chain_id = if setting.development { 31337 } else { 7_331_117 };
     let keep_orphans = !setting.forgets && !setting.development;
-    // As anvil does.
+    // On development chains the node answers with range errors, as anvil does.
     let range_errors = setting.development;
     let mut node =
         devchain::Config { chain_id, keep_calls: 0, keep_orphans, range_errors, ..Default::default() };
     if !setting.consistent && !setting.switched {
-        // So that short programs have finalized blocks.
+        // Small distances, so that short programs have finalized blocks.
         (node.safe_distance, node.finalized_distance) = (2, 4);
     }
     (config, node)
@@ -177,7 +177,7 @@ impl Run {
             Step::BatchAcross { questions, depth, length } => {
                 self.world.queue_content(OVERTAKEN);
                 self.start_batch(questions);
-                // Until the call waits for the node.
+                // Waits until the call has reached the node.
                 time::sleep(Duration::from_millis(1)).await;
                 self.world.reorg(*depth, *length);
                 self.world.end_delays();
@@ -281,7 +281,7 @@ impl Run {
     async fn overtake(&mut self, question: Question, depth: u64, length: usize) -> Result<(), String> {
         self.world.delay_content(OVERTAKEN);
         self.start(self.world.call(question));
-        // Until the call waits for the node.
+        // Waits until the call has reached the node.
         time::sleep(Duration::from_millis(1)).await;
         self.world.reorg(depth, length);
         time::sleep(self.staleness + Duration::from_millis(1)).await;

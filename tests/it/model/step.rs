@@ -27,7 +27,7 @@ pub enum Step {
     Lag(u64),
     /// Removes this many blocks from the head.
     Rollback(u64),
-    /// Replaces the finalized block: all blocks from `below` blocks below it, by `length` blocks.
+    /// Replaces all blocks from `below` blocks below the finalized block on, by `length` other blocks.
     ReorgBelowFinal {
         below: u64,
         length: usize,
@@ -252,7 +252,8 @@ pub fn step() -> impl Strategy<Value = Step> {
         Just(Finality::Error),
     ];
     prop_oneof![
-        // Below and above `max_staleness`, beyond finality, and beyond idleness.
+        // Some waits are shorter than `max_staleness`. Others are longer, or long enough for new finalized blocks, or
+        // for the proxy to become idle.
         6 => prop_oneof![Just(0u64), Just(30), Just(300), Just(700), Just(1_001), Just(6_000), Just(70_000)]
             .prop_map(Step::Wait),
         8 => (1usize..3, 0usize..4).prop_map(|(blocks, transactions)| Step::Mine(blocks, transactions)),

@@ -1,10 +1,10 @@
-//! Two proxies, each with a directory, that share a Redis and are stopped, killed and restarted. Disk and Redis are real,
-//! so the tests run in real time. In front of one node, or two of one chain, which fail, are slow, lag, or do not report
-//! finality.
+//! Two proxies, each with a directory, that share a Redis and are stopped, killed and restarted. Disk and Redis are
+//! real, so the tests run in real time. The proxies are in front of one node, or of two nodes of one chain, which
+//! fail, are slow, lag, or do not report finality.
 //!
 //! At times a reorg even replaces finalized blocks, which no node may do. Afterwards, a proxy may still serve the old
-//! finalized blocks if it was already running and has neither raised the alarm nor seen a write that resets the chain, or
-//! if it has reached no node since its start. No other proxy may.
+//! finalized blocks if it was already running and has neither raised the alarm nor seen a write that resets the
+//! chain, or if it has reached no node since its start. No other proxy may serve them.
 
 mod damage;
 mod instance;
@@ -115,7 +115,7 @@ struct Seen {
 }
 
 fn final_question() -> impl Strategy<Value = Question> {
-    // Few of them, so that calls repeat, and at the heights at which blocks are replaced.
+    // The questions use few places, so that calls repeat, at the heights at which blocks are replaced.
     let place = prop_oneof![(16i8..24).prop_map(Place::Below), (38u64..46).prop_map(Place::At)];
     let transaction = prop_oneof![any::<u16>(), 76u16..92].prop_map(|choice| choice | 1);
     prop_oneof![
@@ -213,7 +213,7 @@ fn check(test: &str, setting: Setting, programs: u32) {
                 let happened = run.happens(step).await;
                 happened
                     .map_err(|error| format!("program {number}, step {position} ({step:?}): {error}"))
-                    // Shrinking takes long.
+                    // Prints the error at once, because shrinking takes long.
                     .inspect_err(|error| println!("{error}"))?;
             }
             run.join(|_| true).await.map_err(|error| format!("program {number}, at the end: {error}"))

@@ -27,7 +27,7 @@ struct Exception {
     why: &'static str,
 }
 
-/// Members that no hash covers: they may be anything.
+/// Members that no hash covers, so they may have any value.
 const UNPROVED: [Exception; 2] = [
     Exception {
         of: "block",
@@ -38,7 +38,7 @@ const UNPROVED: [Exception; 2] = [
     Exception { of: "block", name: "size", when: always, why: "counts bytes that are not in the answer" },
 ];
 
-/// Members that a node may leave out, and must not write as null. The rest must be present.
+/// Members that a node may leave out, but must not write as null. All other members must be present.
 const ABSENT: [Exception; 9] = [
     Exception { of: "transactions", name: "chainId", when: is_legacy, why: "in v, if there is one" },
     Exception {
@@ -81,7 +81,7 @@ const NAMING: [(&str, &[&str]); 3] = [
     ("receipts", &["transactionHash", "blockHash", "blockNumber", "transactionIndex"]),
 ];
 
-/// Members that forks added to the header: without the last of them, the header reads as one of an older fork.
+/// Members that forks added to the header. Without the last of them, the header looks like one of an older fork.
 const FORKED: [&str; 8] = [
     "baseFeePerGas",
     "withdrawalsRoot",
@@ -158,8 +158,8 @@ impl Truth {
     }
 
     /// Changes one member or element of a transaction, a receipt or the rest of the block, and proves the result. The
-    /// other parts keep their text, which saves time in large blocks. In those, only the changed transaction is
-    /// proved, by itself: it needs the same members as in the block.
+    /// other parts keep their text, which saves time in large blocks. In large blocks, only the changed transaction
+    /// is proved, without its block, because it needs the same members there.
     fn try_in_place(&self, path: &[Step], mutation: Mutation) {
         let (object, rest) = match path {
             [_, Step::At(index), rest @ ..] if !rest.is_empty() => (&self.whole["receipts"][index], rest),
@@ -245,7 +245,7 @@ fn in_the_form_of_anvil(fork: Fork) -> Truth {
     Truth::new(&name, block.to_string().as_bytes(), Some(receipts.to_string().as_bytes()))
 }
 
-/// Blocks of every fork, of the development chain, and real ones.
+/// Blocks of every fork, of the development chain, and of real chains.
 static TRUTHS: LazyLock<Vec<Truth>> = LazyLock::new(|| {
     let mut truths: Vec<_> = Fork::ALL.into_iter().map(Truth::of).collect();
     let chain = DevChain::new(Config::default());
@@ -297,12 +297,12 @@ fn excepted([object, changed]: [&Value; 2], path: &[Step]) -> bool {
     }
 }
 
-/// Returns whether a missing member that no table allows counts as unprovable, not as wrong. The answer is refused in
-/// both cases.
+/// Returns whether a missing member that no table allows makes an answer unprovable instead of wrong. The answer is
+/// refused in both cases.
 fn is_told_from_a_lie(path: &[Step], mutation: Mutation) -> bool {
     let (Some(Step::Name(_)), Some((of, name))) = (path.last(), member(path)) else { return false };
     let is_naming = NAMING.iter().any(|(list, names)| *list == of && names.contains(&name));
-    // A call without a recipient reads as a creation.
+    // A transaction without a recipient looks like a contract creation.
     let is_call = (of, name) == ("transactions", "to") && matches!(mutation, Mutation::Null);
     let is_forked = of == "block" && FORKED.contains(&name);
     let is_lack = matches!(mutation, Mutation::Null | Mutation::Drop);
@@ -319,8 +319,8 @@ fn try_out(truth: &Truth, path: &[Step], mutation: Mutation) {
 /// Checks a verdict against the tables of exceptions.
 ///
 /// # Panics
-/// If a change passes that should not pass, if one fails that should pass, or if a missing member counts as wrong
-/// instead of unprovable.
+/// If a wrong change passes, if an allowed change fails, or if a missing member makes the answer wrong instead of
+/// unprovable.
 fn judge(
     truth: &Truth,
     path: &[Step],
@@ -367,7 +367,7 @@ proptest! {
     }
 }
 
-/// Returns some position, always the same.
+/// Returns an arbitrary position, which is the same in every run.
 fn any_index() -> Index {
     use proptest::{strategy::ValueTree, test_runner::TestRunner};
     any::<Index>().new_tree(&mut TestRunner::deterministic()).unwrap().current()

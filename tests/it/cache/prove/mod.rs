@@ -1,4 +1,4 @@
-//! Proofs: true answers pass, and no others do.
+//! Proofs: true answers pass, and all other answers fail.
 
 mod lies;
 mod node;

@@ -1,4 +1,4 @@
-//! Chains with rules of their own: their answers are at worst unprovable, never called a lie.
+//! Chains with rules of their own. The verifier may find their answers unprovable, but never wrong.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -24,7 +24,7 @@ const POLYGON: u64 = 137;
 const ZKSYNC: u64 = 324;
 const ARBITRUM: u64 = 42_161;
 
-/// Each block, its chain, and the levels of the whole block and of its header; `None` if unprovable.
+/// Each block, its chain, and the verification levels of the whole block and of its header. `None` means unprovable.
 const BLOCKS: [(&str, u64, Option<Level>, Option<Level>); 5] = [
     ("bor-plain-block", POLYGON, Some(Level::Proved), Some(Level::Partial)),
     ("bor-sync-block", POLYGON, None, Some(Level::Partial)),
@@ -33,7 +33,7 @@ const BLOCKS: [(&str, u64, Option<Level>, Option<Level>); 5] = [
     ("arbitrum-150000000-block", ARBITRUM, None, Some(Level::Partial)),
 ];
 
-/// Knows no content.
+/// A cache without any content.
 struct Nothing;
 
 impl Known for Nothing {
@@ -54,7 +54,7 @@ impl Known for Nothing {
     }
 }
 
-/// Returns a verifier for a chain that is listed as an Ethereum chain or not.
+/// Returns a verifier for a chain, which `is_listed` among the Ethereum chains or not.
 fn verifier(chain_id: u64, is_listed: bool) -> Verifier {
     let ethereum_chains = if is_listed { vec![chain_id] } else { Vec::new() };
     let config = verify::Config { ethereum_chains, ..verify::Config::default() };
@@ -213,7 +213,7 @@ async fn deviation_is_wrong_only_on_a_listed_chain() {
     header["gasUsed"] = json!("0x1");
     for is_listed in [false, true] {
         let verifier = verifier(POLYGON, is_listed);
-        // The chain has shown that it keeps Ethereum's rules, and deviates later.
+        // The chain first follows Ethereum's rules, and deviates from them later.
         assert_eq!(level(&check(&verifier, WHOLE, &plain).await.unwrap()), Some(Level::Proved));
         assert_eq!(level(&check(&verifier, WHOLE, &sync).await.unwrap()), None);
         for lie in [&lie, &header] {
@@ -302,7 +302,7 @@ async fn lists_under_a_proved_header_may_follow_other_rules() {
     let block = |number| -> Value {
         let json = chain.block_json(chain.hash_at(number).unwrap(), true).unwrap();
         let mut block: Value = serde_json::from_slice(&json).unwrap();
-        // As on the OP stack, where `withdrawalsRoot` is a storage root.
+        // The block is like one of the OP stack, where `withdrawalsRoot` is a storage root.
         block["withdrawals"] = json!([{
             "index": "0x0", "validatorIndex": "0x0", "address": format!("0x{:040x}", 7), "amount": "0x1",
         }]);

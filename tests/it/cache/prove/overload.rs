@@ -27,10 +27,10 @@ use crate::support::{
     upstream,
 };
 
-/// One thread, and one place in the queue before it.
+/// One proof thread, and room for one proof in its queue.
 const TINY: ProofLimits = ProofLimits { threads: 1, waiting: 1, bytes: 1 << 20 };
 
-/// Blocks the proof thread that queries it until the test releases it.
+/// Blocks a proof thread that looks up known content, until the test releases the thread.
 struct Holds {
     begins: Mutex<Option<oneshot::Sender<()>>>,
     released: Mutex<Receiver<()>>,
@@ -151,7 +151,7 @@ async fn full_queue_passes_answers_on_without_storing_them() {
     assert_eq!((world.overdue("queue_full"), world.overdue("queue_wait")), (4, 0));
     held.release().await;
     assert_eq!(first.await.unwrap().1["result"]["hash"], hash(chain, 2));
-    // No check has failed, so they are stored once there is time for their proof.
+    // No check has failed, so the answers are stored once a proof thread is free.
     let (status, _) = program.cached(BLOCK_BY_HASH, json!([hash(chain, 3), false])).await;
     assert_eq!(status, "holdfast; fwd=miss; stored");
     let (status, _) = program.cached(BLOCK_BY_HASH, json!([hash(chain, 3), true])).await;
@@ -186,7 +186,7 @@ async fn rejecting_calls_wait_for_proofs_until_their_deadline() {
     assert_eq!(world.overdue("queue_full") + world.overdue("queue_wait"), 0, "nothing was handed on");
     let asked = world.asked(BLOCK_BY_HASH);
     held.release().await;
-    // The answers had arrived, and are stored once they are proved.
+    // The answers of the failed calls had arrived from the node. The proxy stores them once they are proved.
     world.waiting(0).await;
     for number in [2, 3] {
         let block = program.ask(BLOCK_BY_HASH, json!([hash(chain, number), true])).await;

@@ -11,7 +11,7 @@ use crate::support::{data, vectors};
 /// Proves a block in all its forms.
 ///
 /// # Panics
-/// If one of them is refused.
+/// If one of the forms is refused.
 fn all_forms(name: &str, full: &[u8], all: Option<&[u8]>) {
     let proved = block(full).unwrap_or_else(|failure| panic!("{name}: {failure}"));
     assert_eq!(proved.level(), Level::Proved);

@@ -100,7 +100,7 @@ fn each_hash_and_root_has_its_own_reason() {
 
 #[test]
 fn true_content_under_another_header_is_refused() {
-    // The header is forged to match, so that its own hash is right.
+    // The test computes the header's hash again, so that only the checked member is wrong.
     let reason = |forge: fn(&mut Header)| {
         let mut draft = Draft::of(Fork::London);
         let told: alloy_rpc_types_eth::Header = serde_json::from_value(draft.block.clone()).unwrap();
@@ -190,7 +190,7 @@ fn unknown_blob_price_is_unprovable_since_prague() {
 
 #[test]
 fn no_fork_may_be_skipped_in_a_header() {
-    // A header is hashed as a list: under another name, the value would give the same hash.
+    // A header is hashed as a list of values without names, so the value under another name has the same hash.
     for (fork, name, other) in [
         (Fork::London, "baseFeePerGas", "slotNumber"),
         (Fork::London, "baseFeePerGas", "blobGasUsed"),

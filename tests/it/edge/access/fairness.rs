@@ -87,7 +87,7 @@ async fn reconnecting_client_gets_no_additional_slots() {
     }
 }
 
-/// A client waits for a permit; meanwhile another client's miss fills the cache.
+/// While a client waits for a permit, another client's miss fills the cache.
 #[tokio::test(start_paused = true)]
 async fn cache_is_looked_up_again_after_a_wait_for_a_permit() {
     const BLOCK: &str = "eth_getBlockByHash";
@@ -138,7 +138,8 @@ async fn huge_batches_of_hits_yield_to_other_clients() {
     assert_eq!(greedy.await.unwrap().0, 200);
 }
 
-/// Clients of a reverse proxy on the same machine count by forwarded address, even on a loopback listener.
+/// The proxy identifies clients of a reverse proxy on the same machine by their forwarded address, even on a loopback
+/// listener.
 #[tokio::test]
 async fn forwarded_address_gets_at_most_half_of_the_requests() {
     let node = upstream::devchain().run().await;

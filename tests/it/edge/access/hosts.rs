@@ -42,7 +42,7 @@ async fn loopback_listener_refuses_other_host_names() {
         }
     }
     assert_eq!(proxy.metric(&refused("host")).await, 5);
-    // The host in the request target counts too, and so does every repeated `host` header.
+    // The proxy also checks the host in the request target, and every repeated `host` header.
     for head in [
         "POST http://rebound.example.org/ HTTP/1.1\r\nhost: localhost",
         "POST / HTTP/1.1\r\nhost: localhost\r\nhost: rebound.example.org",

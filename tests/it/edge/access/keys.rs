@@ -1,4 +1,5 @@
-//! Keys: where clients put them, which methods they allow, and that the program never logs or echoes them.
+//! Keys: the places where clients send them, the methods that they allow, and that the program never logs or returns
+//! them.
 
 use holdfast::http::{KeyConfig, KeyHash};
 use reqwest::{Method, RequestBuilder, StatusCode};
@@ -163,7 +164,7 @@ async fn key_may_call_the_methods_of_its_policy() {
         ("eth_chainId", None, None),
         ("eth_gasPrice", Some(-32601), None),
         ("net_version", Some(-32601), None),
-        // Not served at all: a key cannot allow more than the global policy.
+        // The proxy does not serve this method at all, and a key cannot allow more than the global policy.
         ("debug_traceTransaction", Some(-32601), Some(-32601)),
     ] {
         assert_eq!((ask(KEY, method).await, ask(OTHER, method).await), (narrow, wide), "{method}");

@@ -61,7 +61,7 @@ async fn batch_is_charged_per_call_and_only_the_excess_is_refused() {
     assert_eq!((status, headers.contains_key("retry-after")), (200, false));
     assert!(answers.as_array().unwrap().iter().all(|answer| answer["result"].is_string()), "{answers}");
 
-    // Forty calls are left. Refused calls, hits, forwarded calls and malformed entries cost one each.
+    // The limit leaves forty calls. Refused calls, hits, forwarded calls and malformed entries each use one of them.
     let mut calls: Vec<_> = ["eth_chainId", "net_version", "eth_gasPrice", "debug_evil"].repeat(15);
     calls.truncate(49);
     let mut body: Value = serde_json::from_str(&batch(&calls)).unwrap();
@@ -207,7 +207,7 @@ async fn trusted_proxy_identifies_its_clients() {
     };
     assert_eq!((from("1.1.1.1").await, from("1.1.1.1").await), (200, 429));
     assert_eq!(from("2.2.2.2").await, 200);
-    // Addresses further left are the client's own claim and do not count.
+    // The proxy ignores addresses further left, because the client could have written them itself.
     assert_eq!(from("9.9.9.9, 1.1.1.1").await, 429);
     assert_eq!(from("8.8.8.8, 2.2.2.2, 10.1.2.3").await, 429);
     assert_eq!(from("[2001:db8::1]:1234").await, 200);

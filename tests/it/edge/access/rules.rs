@@ -1,4 +1,4 @@
-//! Access rules as configured: replaced under open connections, refused when malformed.
+//! Access rules: a reload replaces them under open connections, and malformed rules are refused.
 
 use holdfast::{
     config::{Config, Sources},
@@ -26,7 +26,7 @@ async fn rules_can_be_replaced_under_an_open_connection() {
     let mut connection = Raw::connect(proxy.address()).await;
     assert_eq!(connection.call("eth_chainId").await.status, 200);
 
-    // The same rate: calls already spent stay spent.
+    // The rate is the same, so calls that the client has made stay counted.
     replace(&config);
     assert_eq!(connection.call("eth_chainId").await.status, 200);
     assert_eq!(connection.call("eth_chainId").await.status, 429);

@@ -1,5 +1,5 @@
-//! The six operations with parameters that no node would take: `-32602`, with a message that names the
-//! parameter and its fault.
+//! The six operations with parameters that no node accepts. They get the error `-32602`, with a message that names
+//! the parameter and its fault.
 //!
 //! Each parameter of each operation is tested with every fault.
 
@@ -14,7 +14,7 @@ const OPERATIONS: [(&str, &[Param]); 6] = [
     ("eth_getTransactionReceipt", &[Param::TxHash]),
 ];
 
-/// Replaces `#` in the tables, which keeps their lines short.
+/// Digits that replace `#` in the tables, which keeps the lines of the tables short.
 const DIGITS: &str = "abcdef0123456789ABCDEF0123456789abcdef0123456789abcdef0123456789";
 
 /// A parameter of an operation.
@@ -23,7 +23,7 @@ enum Param {
     BlockHash,
     TxHash,
     Number,
-    /// The same as `Number`, under the name that the interface uses in that method.
+    /// The same as `Number`, but messages name it `block_tag`.
     Tag,
     Full,
     Index,
@@ -231,7 +231,7 @@ const INDEXES: &[Bad] = &[
     (r#""0x1.0""#, "a quantity has only hex digits"),
     (r#""0x-1""#, "a quantity has only hex digits"),
     (r#""0x10000000000000000""#, "the quantity is larger than 64 bits"),
-    // Neither.
+    // Neither numbers nor strings.
     ("null", "expected an integer such as 3"),
     ("true", "expected an integer such as 3"),
     ("false", "expected an integer such as 3"),

@@ -1,4 +1,4 @@
-//! Bodies that are not JSON: `-32700`, and the id is `null`, since the parser finds none.
+//! Bodies that are not JSON get the error `-32700`, with the id `null`, because the parser finds no id.
 
 use super::{Case, PARSE};
 
@@ -21,7 +21,7 @@ fn lines() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let utf_16 = |unit: fn(u16) -> [u8; 2]| GOOD.encode_utf16().flat_map(unit).collect::<Vec<u8>>();
     let latin_1 = [br#"{"jsonrpc":"2.0","id":1,"method":"eth_caf"#.as_slice(), b"\xe9\"}"].concat();
     vec![
-        // Nothing, or nothing yet.
+        // Bodies without the start of a value.
         ("nothing at all",               bytes(""),                                   "expected a value at byte 0"),
         ("white space",                  bytes(" \t\r\n "),                           "expected a value at byte 5"),
         ("a NUL",                        bytes("\0"),                                 "expected a value at byte 0"),

@@ -1,6 +1,7 @@
-//! HTTP requests without a JSON-RPC packet: refused by a status, with a JSON-RPC body where clients expect it.
+//! HTTP requests without a JSON-RPC packet. The proxy refuses them by a status, with a JSON-RPC body if clients
+//! expect one.
 //!
-//! The tables also hold odd but valid requests.
+//! The tables also contain unusual but valid requests.
 
 use std::time::Duration;
 
