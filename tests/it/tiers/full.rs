@@ -59,7 +59,8 @@ async fn disk_that_turns_read_only_answers_and_recovers() {
     fill(&node, &directory, [1]).await;
     let folder =
         fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_dir());
-    // Only the chain's folder: the lock beside it is held open, which no read-only file system allows.
+    // Mounts only the chain's folder, because the lock file beside it is open for writing, which prevents a read-only
+    // remount.
     let Some(mounted) = Mounted::new(test, folder.unwrap()) else { return };
     let proxy = start(&node, &directory, true).await;
     let client = client::http(&proxy);
@@ -71,12 +72,12 @@ async fn disk_that_turns_read_only_answers_and_recovers() {
     eventually("writes pause", async || proxy.metric(WRITING).await == 0).await;
     let written = proxy.metric(WRITTEN).await;
     let admin = proxy.app.admin_address().to_string();
-    // The same holds for present blocks, for which nothing has to be written.
+    // The command also reports the failing tier for blocks that are already present.
     for blocks in ["1..5", "11..15"] {
         let warmed = output(holdfast(&["warm", "--blocks", blocks, "--admin", &admin])).await;
         let said = text(&warmed.stdout);
         assert_eq!(warmed.status.code(), Some(1), "{said}");
-        assert!(said.contains("writes to disk fail, so some blocks may be missing there"), "{said}");
+        assert!(said.contains("writes to disk fail, so some blocks may be missing there;"), "{said}");
     }
     let hash = node.hash_at(5).unwrap().to_string();
     for _ in 0..2 {
