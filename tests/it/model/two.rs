@@ -1,9 +1,9 @@
 //! Two nodes of one chain behind one proxy. They may agree, be on two branches, lag, fail, or be replaced by a node of
 //! another chain.
 //!
-//! Every answer must be one that one of the nodes would have given at a moment that docs/guarantees.md allows. When both
-//! have been healthy and agreed for a while, they count as one node: then no call fails, and no answer is older than a
-//! head that the proxy has shown.
+//! Every answer must be one that one of the nodes would have given at a moment that docs/guarantees.md allows. When
+//! both have been healthy and agreed for a while, the model treats them as one node: no call may fail, and no answer
+//! may be older than a head that the proxy has shown.
 //!
 //! Both chains build the same blocks in the same order and differ only in the canonical branch. Neither serves a block by
 //! hash that is not on its branch.
@@ -47,13 +47,14 @@ enum Happens {
     Both(Step),
     /// Applies a step to one node; questions are about its blocks.
     One(usize, Step),
-    /// Lets this node adopt the branch of the other; or the reverse, if that would undo a finalized block.
+    /// Lets this node adopt the branch of the other node. If that would undo a finalized block, the other node adopts
+    /// the branch of this one.
     Heal(usize),
     /// Replaces this node by one of another chain with the same chain id, higher by this many blocks.
     Stranger(usize, usize),
     /// Ends the replacement.
     Return,
-    /// Ends replacements, faults, lag and forks (see `Heal`), and waits until both count as one.
+    /// Ends replacements, faults, lag and forks (see `Heal`), and waits until the model treats both as one node.
     Peace(usize),
 }
 
@@ -72,8 +73,8 @@ struct Asked {
     call: Call,
     arrived: Instant,
     may_fail: bool,
-    /// Oldest state that may answer the call if both nodes count as one: a head that the proxy showed overtook the
-    /// states before it.
+    /// Oldest state that may answer the call if the model treats both nodes as one. A head that the proxy showed
+    /// excludes older states.
     shown: usize,
 }
 
@@ -84,7 +85,7 @@ struct Seen {
     failures: AtomicUsize,
     /// Answers while the nodes were on two branches.
     forked: AtomicUsize,
-    /// Answers while the nodes counted as one.
+    /// Answers while the model treated the nodes as one.
     as_one: AtomicUsize,
     /// Answers while the proxy knew that one node served the wrong chain.
     strange: AtomicUsize,
@@ -98,13 +99,14 @@ struct Run<'a> {
     program: InMemory,
     staleness: Duration,
     started: Vec<(Asked, JoinHandle<Bytes>)>,
-    /// Faults are in force.
+    /// Whether faults are in force.
     faulty: bool,
     /// Time at which the last fault ended.
     recovered: Option<Instant>,
     /// Time since which both nodes have been healthy and agreed.
     agreed: Option<Instant>,
-    /// Newest state whose head the proxy has shown while both nodes counted as one: no later answer may be older.
+    /// Newest state whose head the proxy has shown while the model treated both nodes as one. No later answer may be
+    /// of an older state.
     shown: usize,
     seen: &'a Seen,
 }
@@ -244,7 +246,7 @@ impl<'a> Run<'a> {
                 self.started.push((asked, sending));
             }
             Step::Join => self.join().await?,
-            // The model of one node covers these: some would make the two nodes differ for good.
+            // The model with one node covers these steps. Some of them would make the two nodes differ for good.
             Step::Send
             | Step::Restart
             | Step::Overtake { .. }
@@ -277,7 +279,7 @@ impl<'a> Run<'a> {
         self.keep_final_what_is(growth);
         let noted = [0, 1].map(|node: usize| self.nodes[node].states.len());
         let lags = [0, 1].map(|node: usize| self.nodes[node].lag());
-        // Without lag: otherwise the chains would build different blocks.
+        // Ends the lag, because the chains would otherwise build different blocks.
         self.nodes.iter_mut().for_each(|node| node.set_lag(0));
         let before = self.heads();
         let mut after = before;
@@ -302,7 +304,8 @@ impl<'a> Run<'a> {
         self.share_floor();
     }
 
-    /// Lets `node` adopt the branch of the other node; or the reverse, if that would undo a finalized block.
+    /// Lets `node` adopt the branch of the other node. If that would undo a finalized block, the other node adopts
+    /// the branch of `node`.
     fn heal(&mut self, node: usize) {
         let undone = self.nodes[1 - node].chain.head().number < self.nodes[node].floor;
         let node = if undone { 1 - node } else { node };
@@ -312,7 +315,7 @@ impl<'a> Run<'a> {
         self.share_floor();
     }
 
-    /// Heals a fork before the finalized block of one branch would be above the fork.
+    /// Ends a fork before growth by `growth` blocks could make a block above the fork final.
     fn keep_final_what_is(&mut self, growth: u64) {
         let [one, other] = &self.nodes;
         let (one, other) = (&one.chain, &other.chain);
@@ -392,7 +395,7 @@ impl<'a> Run<'a> {
     fn may_fail(&self) -> bool {
         self.faulty
             || self.strange.is_some()
-            // Both connections are still lost: no call has tried them since the nodes recovered.
+            // Both connections are still lost, because no call has tried them since the nodes recovered.
             || self.addresses.iter().all(Address::is_lost)
             || self.recovered.is_some_and(|recovered| recovered.elapsed() < RECOVERY)
     }
@@ -474,8 +477,9 @@ impl<'a> Run<'a> {
         ))
     }
 
-    /// Returns whether `result` is a head that one of the nodes showed before and whose branch contains the head of an
-    /// allowed state: `latest` does not follow a lagging node backwards, even if another node showed the higher head.
+    /// Returns whether `result` is a head that one of the nodes showed before and whose branch contains the head of
+    /// an allowed state. The proxy does not follow a lagging node backwards at `latest`, even if another node showed
+    /// the higher head.
     fn was_head(&self, call: &Call, held: [usize; 2], result: &Bytes) -> bool {
         let states = || self.nodes.iter().flat_map(|node| &node.states);
         call.names_the_head()
@@ -495,7 +499,7 @@ fn one_is_higher(nodes: &[World; 2]) -> bool {
     nodes[0].chain.head().number >= nodes[1].chain.head().number
 }
 
-/// Returns whether this node would have answered with `result` in this state. It does not serve blocks of other
+/// Returns whether this node would have answered with `result` in this state. The node does not serve blocks of other
 /// branches.
 fn would_say(node: &World, call: &Call, state: &State, result: &Bytes) -> bool {
     let lacks = call.block().is_some_and(|block| !state.visible.contains(&block));

@@ -44,18 +44,18 @@ pub struct World {
     /// Content of the blocks before a restart of the node.
     archive: HashMap<Hash, Archived>,
     dropped: Vec<Hash>,
-    /// Highest finalized number: ordinary reorgs do not go below it. A reorg below the finalized block lowers it.
+    /// Highest finalized number. Ordinary reorgs do not go below it, and a reorg below the finalized block lowers it.
     pub floor: u64,
     /// Newest finalized block. The next finalized block of at least the same height replaces it.
     final_block: (u64, Hash),
-    /// Highest number that the node ever called final: a proxy that has not noticed a reorg below the finalized block
-    /// takes the blocks that are now at these numbers for final.
+    /// Highest number that the node ever called final. A proxy that has not noticed a reorg below the finalized block
+    /// treats the blocks that are now at these numbers as final.
     pub called_final: u64,
-    /// The program has set faults.
+    /// Whether the program has set faults.
     pub faulty: bool,
-    /// The node has refused whole blocks or lists of receipts.
+    /// Whether the node has refused whole blocks or lists of receipts.
     pub refused: bool,
-    /// The node has restarted with another genesis.
+    /// Whether the node has restarted with another genesis.
     pub restarted: bool,
     mode: (Mode, Mode),
     lag: u64,
@@ -308,8 +308,8 @@ impl World {
         self.chain.reorg_with(depth, contents);
     }
 
-    /// Replaces finalized blocks, which no node may do: all blocks from `below` blocks below the finalized one, by the same
-    /// number of blocks plus `more`.
+    /// Replaces finalized blocks, which no node may do. Replaces all blocks from `below` blocks below the finalized
+    /// block on, by the same number of blocks plus `more`.
     pub fn replace(&mut self, below: u64, more: usize) {
         self.set_lag(0);
         let head = self.chain.head().number;
@@ -319,7 +319,8 @@ impl World {
         self.note();
     }
 
-    /// Replaces the finalized block, which no node may do: all blocks from `below` blocks below it, by `length` blocks.
+    /// Replaces the finalized block, which no node may do. Replaces all blocks from `below` blocks below it on, by
+    /// `length` blocks.
     pub fn reorg_below_final(&mut self, below: u64, length: usize) {
         self.set_lag(0);
         let depth = self.depth_below_final(below);
@@ -470,7 +471,7 @@ impl World {
         self.chain.fail(Fault::Queue(wait)).on("eth_get*[\"0x*").once();
     }
 
-    /// Clears delays that no call has met, unless the program has set other faults.
+    /// Clears delays that have not delayed a call yet, unless the program has set other faults.
     pub fn end_delays(&mut self) {
         if !self.faulty {
             self.chain.clear_faults();

@@ -91,7 +91,7 @@ async fn check_quotes_a_node_that_refuses() {
     assert!(report.contains("chain id      no valid answer: invalid"), "{report}");
     assert!(!report.contains('\u{1b}'), "{report:?}");
 
-    // The program does not send a malformed hash on.
+    // The program does not use a malformed hash in further calls.
     node.clear_faults();
     node.fail(Lie::Field("hash".to_owned(), json!("\","))).on("eth_getBlockByNumber").always();
     let ran = output(holdfast(&["check", "--upstream", &node.url()])).await;
@@ -411,7 +411,7 @@ async fn offline_check_needs_only_a_valid_configuration() {
     let unknown = file("unknown.toml", "no_such_key = 5\n");
     let ran = output(holdfast(&[&nobody[..], &["--config", unknown.to_str().unwrap()]].concat())).await;
     assert_eq!(ran.status.code(), Some(64));
-    // Without any endpoint, it fails, too.
+    // The check also fails without any endpoint.
     assert_eq!(output(holdfast(&["check", "--offline"])).await.status.code(), Some(64));
 }
 
@@ -494,17 +494,17 @@ async fn sighup_during_start_does_not_kill_the_program() {
     let program = Program::start(holdfast(&["serve", "--config", config.to_str().unwrap()]));
     let (url, id) = (node.url(), program.id());
     std::thread::spawn(move || {
-        // Opens once the program reads its configuration, and no sooner.
+        // Opening the pipe blocks until the program reads its configuration.
         let mut pipe = std::fs::File::options().write(true).open(&secret).unwrap();
         rustix::process::kill_process(id, rustix::process::Signal::HUP).unwrap();
-        // For the reload, which reads the file again.
+        // Replaces the pipe by a file for the reload, which reads the secret again.
         let next = file("url", &url);
         std::fs::rename(next, &secret).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(50));
         std::io::Write::write_all(&mut pipe, url.as_bytes()).unwrap();
     });
     program.says("is listening").await;
-    // The signal is not lost, either.
+    // The signal that came before the start was complete is not lost.
     program.says("configuration reloaded").await;
 }
 

@@ -49,7 +49,7 @@ async fn lookup_finds_each_kind_of_entry() {
     client.call("eth_getBlockByNumber", json!(["latest", false])).await;
     let asked = node.calls_total();
 
-    // A whole block, by its number, by its hash, and by one of its transactions.
+    // Looks up a whole block by its number, by its hash, and by one of its transactions.
     let by_number = look_up(&proxy, 3).await;
     let block = &by_number["blocks"][0];
     assert_eq!(
@@ -69,11 +69,11 @@ async fn lookup_finds_each_kind_of_entry() {
     assert_eq!((&place["block"], &place["number"], &place["index"]), (&json!(hash(3)), &json!(3), &json!(2)));
     assert_eq!((&place["canonicity"], held(place)), (&json!("final"), kinds(&[("block", "proved")])));
 
-    // Single entries, and receipts without the block that proves them.
+    // Looks up single entries, and receipts without the block that proves them.
     for (number, index, expected, standing) in [
         (5, Some(1), ("transaction", "partial"), "asked"),
         (6, Some(2), ("receipt", "structural"), "asked"),
-        // Receipts do not tell which block is canonical there.
+        // Receipts do not show which block is canonical at their number.
         (7, None, ("receipts", "structural"), "unknown"),
     ] {
         let of = look_up(&proxy, number).await;
@@ -151,7 +151,7 @@ async fn purged_entries_are_fetched_again() {
     assert!(receipt().await.contains("fwd=miss"));
     assert!(block().await.contains("hit") && receipt().await.contains("hit"));
 
-    // By a transaction, with every entry that contains it.
+    // A purge by transaction removes every entry that contains it.
     let purged = post(&proxy, &format!("/purge?q={transaction}"), &[]).await.json();
     assert_ne!(purged["purged"], json!([]));
     assert!(receipt().await.contains("fwd=miss"));
@@ -195,7 +195,7 @@ async fn only_the_same_origin_may_change_state() {
             (vec![("origin", "http://evil.example.org")], 403),
             (vec![("origin", "null")], 403),
             (vec![("sec-fetch-site", "cross-site")], 403),
-            // A page served by another port of this machine.
+            // The request comes from a page of another port of this machine.
             (vec![("origin", "http://127.0.0.1:1"), ("sec-fetch-site", "same-site")], 403),
             (vec![("host", "evil.example.org")], 403),
         ] {
@@ -247,7 +247,7 @@ async fn public_admin_listener_requires_a_token() {
     let ran = output(with_token).await;
     assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
     assert!(text(&ran.stdout).contains("removed: whole block"), "{}", text(&ran.stdout));
-    // The variable is not a configuration key: the configuration holds the token's hash.
+    // The variable is not a configuration key. The configuration has only the token's hash.
     let mut check = holdfast(&["check", "--upstream", &node.url()]);
     check.env("HOLDFAST_ADMIN_TOKEN", "hf_token");
     assert_eq!(output(check).await.status.code(), Some(0));

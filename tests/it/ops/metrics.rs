@@ -1,4 +1,4 @@
-//! Metrics are true, and those that the dashboard, the alerts and the documentation name exist.
+//! The metrics are correct, and all metrics that the dashboard, the alerts and the documentation name exist.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -83,7 +83,8 @@ fn queries() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Returns the names that a query can use, by the exposed types, and the names of histograms, which it cannot.
+/// Returns the names that queries and documents may use. A histogram's own name is among them, although a query
+/// cannot use it.
 fn known(exposed: &str) -> BTreeSet<String> {
     let mut known = BTreeSet::new();
     for (name, kind) in types(exposed) {
@@ -117,7 +118,7 @@ async fn be_lied_to(node: &upstream::Node, client: &Client) {
     block(3).await;
 }
 
-/// Makes something happen for every metric.
+/// Makes every metric count something.
 async fn everything_happens() -> (upstream::Node, Proxy, Client) {
     let node = upstream::devchain().config(|config| config.chain_id = 1).blocks(100, 2).run().await;
     let data = file("here", "").with_file_name("data");
@@ -222,7 +223,7 @@ impl Prometheus {
                 std::future::ready(has_said || !program.is_running())
             })
             .await;
-            // It exits if another process got the port meanwhile.
+            // Prometheus exits if another process has taken the port.
             if program.is_running() {
                 return Self { _program: program, url: format!("http://{address}") };
             }
@@ -343,7 +344,7 @@ async fn chain_and_reorg_metrics_are_true() {
     node.reorg(1, 1);
     client.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     assert_eq!([reorgs("1").await, reorgs("unknown").await], [1, 0]);
-    // The new branch does not link to a known block: the tracker asks for parents, but not for so many.
+    // The new branch does not link to a known block, because the tracker does not fetch so many parents.
     node.reorg(12, 13);
     client.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     assert_eq!([reorgs("1").await, reorgs("unknown").await], [1, 1]);

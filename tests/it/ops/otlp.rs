@@ -173,7 +173,7 @@ async fn each_call_of_a_batch_has_its_span() {
 #[tokio::test]
 async fn spans_of_unsampled_traces_are_not_sent() {
     let (node, receiver) = (node().await, receiver::run(Manner::Takes).await);
-    // No trace that begins here is sampled; the clients' flags count all the same.
+    // The proxy samples none of its own traces, but still obeys the clients' flags.
     let process = serve(&node, &receiver).set("TRACING__SAMPLE", "0").run().await;
     let client = process.client();
     for (of, flags) in [(1, "00"), (2, "02"), (3, "01")] {
@@ -227,7 +227,7 @@ async fn failing_receiver_affects_no_call_and_is_rarely_logged() {
     let process = serve(&node, &refusing).run().await;
     let (client, begun) = (process.client(), Instant::now());
     let mut of = 0;
-    // More spans than the queue holds, over more than one export.
+    // Sends more spans than the queue holds, over more than one export.
     while of < 2_000 || refusing.seen().requests.len() < 3 {
         let batch: Vec<_> = (of..of + 500).map(balance).collect();
         assert_eq!(send(&client, &parent(TRACE, "01"), json!(batch)).await.status, 200);

@@ -207,7 +207,7 @@ async fn settings_that_need_a_restart_are_named() {
     let process = process::serve(&node).file(&path).run().await;
     let client = process.client();
     let toml = "strict = true\ndrain_delay = '1m'\n[cache]\nsize = '1 MiB'\n[connections]\nmax = 7\n";
-    // At each reload, since they are still different.
+    // The program warns at each reload, because the keys still differ from those at the start.
     for _ in 0..2 {
         let said = reload(&process, &path, toml).await;
         let warned = "cache.size, connections.max, drain_delay";
@@ -284,7 +284,8 @@ async fn fifty_reloads_under_load_lose_no_call() {
     let reloads = async |outcome: &str| {
         process.metric(&format!(r#"holdfast_config_reloads_total{{outcome="{outcome}"}}"#)).await
     };
-    // Signals that arrive together count as one, so the machine's speed decides their number. These arrive alone.
+    // Signals that arrive together are handled as one, so the number of reloads above depends on the machine's speed.
+    // These signals arrive one at a time.
     for (config, outcome) in [(configs[2], "applied"), (configs[3], "refused")] {
         let before = reloads(outcome).await;
         fs::write(&path, config).unwrap();

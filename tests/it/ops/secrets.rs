@@ -123,7 +123,7 @@ async fn nothing_secret_is_logged_at_any_level() {
     let log = program.said();
     let ours = log.lines().filter(|line| line.contains("\"holdfast")).count();
     assert!(ours > 3, "the log is as good as empty: {log}");
-    // Libraries do not log them, either.
+    // Libraries do not log the secrets, either.
     for line in log.lines() {
         assert!(!line.contains("SECRET"), "{line}");
     }
@@ -145,7 +145,7 @@ async fn websocket_url_and_headers_reach_the_node_and_no_log() {
     let mut program = Program::start(holdfast(&["serve", "--config", config.to_str().unwrap()]));
     program.says("newHeads subscription established").await;
     node.mine(1);
-    // The node still identifies itself: otherwise the program would not ask it for heads.
+    // The node still identifies itself, because the program would otherwise not ask it for heads.
     accepting.abort();
     node.cut_sockets();
     program.says("newHeads subscription unavailable").await;
@@ -250,7 +250,7 @@ async fn keys_that_a_node_echoes_are_not_shown() {
         assert_eq!(program.exit_code().await, Some(0));
         let log = program.said();
         assert!(log.contains("no access"), "{log}");
-        // Nor may the password appear in base64.
+        // The password may not appear in base64, either.
         for line in shown.lines().chain(log.lines()) {
             assert!(!line.contains("SECRET") && !line.contains("U0VDUkVU"), "{line}");
         }

@@ -1,7 +1,7 @@
 //! Everything at once for a while: load at saturation, two nodes that fail now and then, hostile clients. Afterwards,
 //! no task and no open file may be left over.
 //!
-//! Not among the ordinary tests, since it takes long: `tests/run` runs it, for `SOAK_SECONDS`.
+//! This test is not among the ordinary tests, because it takes long. `tests/run` runs it for `SOAK_SECONDS`.
 
 use std::{
     collections::HashMap,
@@ -25,22 +25,23 @@ use tokio::{
 
 use crate::support::{client, eventually, process, proxy, upstream};
 
-/// The first block is large, and cached as well: the greedy clients ask for it.
+/// Number of the large block, which is cached as well. The greedy clients ask for it.
 const LARGE: u64 = 1;
 
 /// Number of final, cached blocks. Queries about them must be answered throughout.
 const KEPT: u64 = 40;
 
-/// Address of the hostile clients; the others have another.
+/// Address of the hostile clients. The other clients have another address.
 const HOSTILE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
 
-/// Limit on requests in flight. The hostile clients want more; half of them are left for the well-behaved.
+/// Limit on requests in flight. The hostile clients send more, but may use only half of them, so the rest is left for
+/// the well-behaved clients.
 const IN_FLIGHT: u64 = 40;
 
 /// Limit on bytes in flight. The hostile clients leave more than half of it unread.
 const BYTES: u64 = 8 << 20;
 
-/// Cache size in bytes. Small, so that the cache is full and evicts entries within the time.
+/// Cache size in bytes. It is small, so that the cache fills and evicts entries during the test.
 const CACHE: u64 = 16 << 20;
 
 /// Memory in bytes that the program may use beside its cache.
@@ -49,19 +50,20 @@ const BESIDE: u64 = 64 << 20;
 /// Limit on connections.
 const CONNECTIONS: usize = 256;
 
-/// Hostile connections that only take slots: with the others, more than the limit.
+/// Number of hostile connections that only occupy slots. Together with the other connections, they exceed the limit.
 const CROWD: usize = 240;
 
 /// Limit on upstream connections.
 const UPSTREAM: u64 = 16;
 
-/// Time after which the server closes a reader that takes nothing.
+/// Time after which the server closes the connection of a client that reads nothing.
 const STALL: Duration = Duration::from_secs(30);
 
-/// Time until unused resources are gone: a connection to a node stays for 50 s, and is checked as often.
+/// Time until the program has released unused resources. It keeps an idle connection to a node for 50 s, and checks
+/// for such connections every 50 s.
 const REST: Duration = Duration::from_secs(120);
 
-/// Tolerance: some connections to a node are open before anything begins, or not yet.
+/// Tolerance in open files, because a connection to a node may be open or not when the counting begins.
 const FEW: u64 = 2;
 
 /// Results of the well-behaved clients.
@@ -100,7 +102,7 @@ fn final_question(chain: &DevChain, dice: u64) -> (&'static str, Value) {
     }
 }
 
-/// Asks for final, cached data as fast as it is answered, and compares the answers with the truth.
+/// Asks for final, cached data as fast as the proxy answers, and compares the answers with the truth.
 async fn well_behaved(url: String, chain: DevChain, seen: Arc<Seen>, over: Arc<AtomicBool>, mut dice: u64) {
     let client = client::at(&url);
     let mut truth = HashMap::new();
@@ -153,7 +155,7 @@ async fn troubled(nodes: [DevChain; 2], over: Arc<AtomicBool>) {
         if over.load(Relaxed) {
             break;
         }
-        // Alternately one of them, and now and then both.
+        // Sometimes one node fails, sometimes the other, sometimes both.
         for (at, node) in nodes.iter().enumerate() {
             if turn % 3 != at {
                 node.fail(fault.clone()).any().times(50);
@@ -211,7 +213,7 @@ async fn greedy(address: SocketAddr, asks: String, takes: usize, done: Arc<Done>
             continue;
         }
         let mut head = [0; 12];
-        // Only peeks, since some of these clients read nothing.
+        // Only peeks, because some of these clients must not read anything.
         match time::timeout(Duration::from_secs(5), stream.peek(&mut head)).await {
             Ok(Ok(12)) if head.ends_with(b"200") => drop(done.unread.fetch_add(1, Relaxed)),
             Ok(Ok(12)) => {
@@ -271,7 +273,7 @@ async fn resets(address: SocketAddr, asks: Bytes, done: Arc<Done>) {
         let Ok(stream) = connect(address, None).await else { continue };
         let Ok((mut send, connection)) = h2::client::handshake(stream).await else { continue };
         let connection = tokio::spawn(connection);
-        // Until the server closes the connection, as it does after too many resets.
+        // Continues until the server closes the connection, as it does after too many resets.
         for turn in 0.. {
             let Ok(ready) = send.clone().ready().await else { break };
             send = ready;
@@ -320,9 +322,9 @@ fn hostilities() -> Vec<(Vec<u8>, bool)> {
     ]
 }
 
-/// Returns the resident memory, without the pages of the program's own file: a debug build touches many, and the
-/// system drops them under pressure. `cargo bench --bench e2e -- --growth` measures all of it, of the program as it
-/// ships.
+/// Returns the resident memory, without the pages of the program's own file, because a debug build touches many of
+/// them, and the system drops them under pressure. `cargo bench --bench e2e -- --growth` measures all resident memory
+/// of the release build.
 fn resident(process: &process::Process) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.id().as_raw_nonzero())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
@@ -402,7 +404,7 @@ async fn soak_is_survived_without_leaks() {
     for task in tasks {
         time::timeout(Duration::from_secs(40), task).await.expect("all clients end").unwrap();
     }
-    // These would go on for ever.
+    // The hostile clients would continue for ever.
     hostile_tasks.shutdown().await;
 
     let mut micros = std::mem::take(&mut *seen.micros.lock().unwrap());
@@ -418,7 +420,7 @@ async fn soak_is_survived_without_leaks() {
     );
     let [refused, unread, hung_up, reset] =
         [&done.refused, &done.unread, &done.hung_up, &done.reset].map(|count| count.load(Relaxed));
-    // Closed after a while, or sooner if other clients need their slots.
+    // The server closes stalled connections after a while, or sooner if other clients need their slots.
     let stalled = process.metric(&proxy::closed("stalled")).await;
     let displaced = process.metric(&proxy::closed("displaced")).await;
     let closed = stalled + displaced;

@@ -62,7 +62,7 @@ async fn trace_context_is_forwarded_for_client_calls_only() {
     assert_eq!(told(&node, &address(1)), [(Some(ONE.to_owned()), Some(STATE.to_owned()))]);
     assert!(send(&client, &[("tracestate", STATE)], balance(2)).await.outcome().is_ok());
     assert_eq!(told(&node, &address(2)), [(None, None)]);
-    // Background calls, for identity and head, carry none.
+    // Background calls, for identity and head, carry no trace context.
     let traced = told(&node, "").iter().filter(|told| **told != (None, None)).count();
     assert_eq!(traced, 1);
 }
@@ -89,11 +89,11 @@ async fn malformed_trace_context_is_dropped() {
     let twice = [("traceparent", ONE), ("traceparent", OTHER)];
     assert!(send(&client, &twice, balance(100)).await.outcome().is_ok());
     assert_eq!(told(&node, &address(100)), [(None, None)]);
-    // An invalid state is dropped; its trace is not.
+    // The proxy drops an invalid `tracestate`, but keeps the trace.
     let answer = send(&client, &[("traceparent", ONE), ("tracestate", "no state")], balance(101)).await;
     assert!(answer.outcome().is_ok());
     assert_eq!(told(&node, &address(101)), [as_it_came(ONE)]);
-    // Fields that only a later version knows are not forwarded.
+    // The proxy does not forward fields of later versions of `traceparent`.
     let later = format!("cc{}-more", &ONE[2..]);
     assert!(send(&client, &[("traceparent", &later)], balance(102)).await.outcome().is_ok());
     assert_eq!(told(&node, &address(102)), [as_it_came(ONE)]);

@@ -142,7 +142,7 @@ async fn command_warms_a_range_and_skips_present_blocks() {
     let (code, said, error) =
         run(&proxy, &["--blocks", "6..latest", "--receipts", "--concurrency", "16"]).await;
     assert_eq!(code, Some(0), "{said}{error}");
-    // The newest block was fetched to learn its number.
+    // The command has already made the instance fetch the newest block, to learn its number.
     assert!(said.starts_with("blocks: 29 fetched, 6 already cached, 0 failed\n"), "{said}");
     assert_eq!(fetches(&node), 80);
     let asked = fetches(&node);
@@ -203,6 +203,6 @@ async fn interrupted_command_prints_how_to_continue() {
     assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
     let (_, said, _) = run(&proxy, &["--blocks", "1..40"]).await;
     assert!(said.starts_with("blocks: 0 fetched, 40 already cached, 0 failed\n"), "{said}");
-    // Each block once, and the newest, which showed where the chain ends.
+    // The node was asked once for each block, and once for the newest block, which shows where the chain ends.
     assert_eq!(fetches(&node), 41, "{before} before it went on");
 }

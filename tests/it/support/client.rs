@@ -202,7 +202,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
     /// Reads until the other side closes.
     pub async fn read_to_end(&mut self) -> String {
         let mut read = Vec::new();
-        // Closing with unread bytes resets the connection: the bytes before the reset are enough.
+        // Ignores an error: a peer that closes with unread bytes resets the connection, and the bytes before the
+        // reset are enough.
         let _ = time::timeout(PATIENCE, self.0.read_to_end(&mut read)).await.expect("the other side closes");
         String::from_utf8_lossy(&read).into_owned()
     }

@@ -1,5 +1,5 @@
-//! Real blocks and receipts, as nodes served them, from a folder beside the repository. Without it, tests print that they
-//! are left out.
+//! Real blocks and receipts, as nodes served them, from a folder beside the repository. If it does not exist, tests
+//! print that they are left out.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ fn folder() -> PathBuf {
 /// Prints on standard error that a test has no data.
 pub fn left_out(test: &str, path: &Path) {
     let message = format!("LEFT OUT: {test}: {} does not exist\n", path.display());
-    // Not `eprintln!`, whose output the test harness hides if the test passes.
+    // Does not use `eprintln!`, because the test harness hides its output if the test passes.
     let _ = io::stderr().write_all(message.as_bytes());
 }
 

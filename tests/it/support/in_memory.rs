@@ -63,11 +63,12 @@ pub fn program(chain: &DevChain, config: &Config) -> InMemory {
     program_over(&[chain], config)
 }
 
-/// Returns the wall-clock time derived from tokio's clock: while that is paused, the real clock would seem to jump.
+/// Returns the wall-clock time derived from tokio's clock. If tokio's clock is paused, the two would otherwise
+/// diverge.
 fn wall() -> SystemTime {
     static BEGUN: LazyLock<(Instant, SystemTime)> = LazyLock::new(|| (Instant::now(), SystemTime::now()));
     let ((begun, wall), now) = (*BEGUN, Instant::now());
-    // Each test has its own clock, which may be behind.
+    // Each test has its own tokio clock, which may be behind `BEGUN`.
     wall + now.saturating_duration_since(begun) - begun.saturating_duration_since(now)
 }
 
@@ -121,7 +122,7 @@ fn assemble(
     tiers: impl FnOnce(TierMetrics) -> Tiers,
     verifier: impl FnOnce(verify::Metrics) -> Verifier,
 ) -> InMemory {
-    // Without the prefix `holdfast_`: tests name metrics as the code does.
+    // The registry has no prefix `holdfast_`, so tests name metrics as the code does.
     let mut registry = Registry::default();
     let tiers = tiers(TierMetrics::register(&mut registry));
     let verifier = verifier(verify::Metrics::register(&mut registry));

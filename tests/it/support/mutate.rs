@@ -153,7 +153,7 @@ fn other(value: &Value, which: Index) -> Option<Value> {
             }
             let at = which.index(digits.len());
             let digit = u8::from_str_radix(&digits[at..=at], 16).ok()?;
-            // Never 0, which a quantity must not begin with.
+            // The digit is never 0, because a quantity must not begin with 0.
             let digit = if digit == 15 { 1 } else { digit + 1 };
             json!(format!("0x{}{digit:x}{}", &digits[..at], &digits[at + 1..]))
         }

@@ -16,10 +16,10 @@ use super::{
     upstream,
 };
 
-/// Longer than `max_staleness`: the next call refreshes the head.
+/// A time longer than `max_staleness`, after which the next call refreshes the head.
 pub const STALE: Duration = Duration::from_millis(1100);
 
-/// Shorter than `max_staleness`.
+/// A time shorter than `max_staleness`.
 pub const SOON: Duration = Duration::from_millis(100);
 
 /// Returns the transaction as a parameter of `eth_sendRawTransaction`.

@@ -13,7 +13,7 @@ use super::{
     tools,
 };
 
-/// Timeout of a command: longer than a busy machine stalls. The tier still notices a closed connection at once.
+/// Timeout of a command. It is longer than a busy machine stalls. The tier still notices a closed connection at once.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A redis-server on its own loopback port. Killed when dropped.
@@ -47,7 +47,7 @@ impl Redis {
         self
     }
 
-    /// Makes it a node of a cluster, without slots.
+    /// Makes the server a node of a cluster, without slots.
     pub fn in_cluster(self) -> Self {
         self.with("cluster-enabled", "yes").with("cluster-port", &port().to_string())
     }
@@ -68,7 +68,7 @@ impl Redis {
         Self { secure: Some((port, authority.file().to_owned())), ..redis }
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts the server and waits until it answers.
     pub async fn run(mut self) -> Self {
         self.start().await;
         self

@@ -52,7 +52,7 @@ struct Serving {
     seen: Arc<Mutex<Seen>>,
 }
 
-/// End of the connections that are open at a moment.
+/// How the server ends the connections that are open at a moment.
 enum End {
     HungUp,
     FellSilent,
@@ -151,7 +151,7 @@ impl Server {
         const CLOSE_WAIT: &str = "08";
         let port = format!(":{:04X}", self.address.port());
         let sockets = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
-        // Line number, local address, remote address, and state.
+        // The words of a line are its number, the local address, the remote address, and the state.
         sockets.lines().map(|line| line.split_whitespace().skip(2)).any(|mut words| {
             words.next().is_some_and(|far| far.ends_with(&port)) && words.next() == Some(CLOSE_WAIT)
         })
@@ -200,7 +200,7 @@ impl Serving {
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
         let service = service_fn(move |request| self.clone().answer(request));
         let http = auto::Builder::new(TokioExecutor::new());
-        // The client reports how the connection ended.
+        // Ignores the result, because the client reports how the connection ended.
         let _ = http.serve_connection(TokioIo::new(stream), service).await;
     }
 

@@ -118,13 +118,14 @@ pub async fn confirmed(proxy: &Proxy) {
     .await;
 }
 
-/// Waits until the tier has stored this many parts of blocks: a stopping proxy has little time to write the rest.
+/// Waits until the tier has stored this many parts of blocks, because a stopping proxy has little time to write them.
 pub async fn kept(proxy: &Proxy, tier: &str, parts: u64) {
     let written = format!(r#"holdfast_tier_writes_total{{tier="{tier}",outcome="written"}}"#);
     eventually("the tier has written the parts", async || proxy.metric(&written).await >= parts).await;
 }
 
-/// Fills the directory with the finalized blocks among these: starts a proxy, calls for all of them, stops it.
+/// Fills the directory with the finalized blocks among these: starts a proxy, makes all calls about these blocks, and
+/// stops the proxy.
 pub async fn fill(node: &Node, directory: &Path, blocks: impl IntoIterator<Item = u64>) {
     let blocks: Vec<u64> = blocks.into_iter().collect();
     let first = start(node, directory, true).await;
@@ -160,7 +161,7 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
 pub async fn finalize(node: &Node, proxy: &Proxy, at: u64) {
     let client = client::http(proxy);
     for _ in 0..3 {
-        // Few enough that the proxy follows them block by block.
+        // Mines few blocks at a time, so that the proxy can link each new head to the last one.
         let head = node.mine_many(8, 1).number;
         eventually("the proxy has the head", async || {
             client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();

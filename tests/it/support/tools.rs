@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-/// Returns the folder into which `tests/run` installs them.
+/// Returns the folder into which `tests/run` installs the tools.
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-tools")
 }
@@ -15,7 +15,7 @@ fn folder() -> PathBuf {
 fn left_out(test: &str, what: &str) {
     let message = format!("LEFT OUT: {test}: {what} is not installed; `tests/run` installs it\n");
     assert!(std::env::var_os("CI").is_none(), "{message}");
-    // Not `eprintln!`, whose output the test harness hides if the test passes.
+    // Does not use `eprintln!`, because the test harness hides its output if the test passes.
     let _ = io::stderr().write_all(message.as_bytes());
 }
 
@@ -27,7 +27,7 @@ fn found(test: &str, what: &str, path: PathBuf) -> Option<PathBuf> {
     None
 }
 
-/// Returns the anvil binary itself: killing its wrapper would leave anvil running.
+/// Returns the anvil binary itself, because killing its wrapper would leave anvil running.
 pub fn anvil(test: &str) -> Option<PathBuf> {
     foundry(test, "anvil")
 }

@@ -117,7 +117,7 @@ pub fn vector(fork: Fork) -> Vector {
                         block_hash: Some(header.hash()),
                         block_number: Some(header.number),
                         base_fee: header.base_fee_per_gas,
-                        // Not all nodes return it.
+                        // Not all nodes return `blockTimestamp`.
                         block_timestamp: (fork >= Fork::Cancun).then_some(header.timestamp),
                     };
                     Transaction::from_transaction(Recovered::new_unchecked(tx, sender), info)

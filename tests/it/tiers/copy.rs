@@ -59,7 +59,7 @@ async fn copy_made_under_load_is_confirmed_and_answers_the_truth() {
         assert!(second.metric(r#"holdfast_tier_reads_total{tier="disk",outcome="hit"}"#).await > 0);
         second.app.stop().await;
     }
-    // Without a node, a copy gives true answers or none.
+    // Without a node, a proxy with a copy gives true answers or none.
     node.fail(Fault::Status(503)).always();
     let alone = start(&node, &copies[2], false).await;
     let client = client::http(&alone);
@@ -86,7 +86,7 @@ async fn copy_answers_for_blocks_that_the_node_has_pruned() {
         let client = client::http(&proxy);
         confirmed(&proxy).await;
         assert_eq!(client.ask(BLOCK_BY_NUMBER, json!([number(7), true])).await, truth);
-        // The copy is written to, like any directory.
+        // The proxy writes to the copy as to any directory.
         ask_all(&client, &node, [35]).await;
         kept(&proxy, "disk", 2).await;
         proxy.app.stop().await;
@@ -120,7 +120,7 @@ async fn call_before_finality_is_known_waits_for_it() {
         if [&first, &second] == truths.each_ref() {
             return;
         }
-        // The wait is bounded: it may run out on a machine that stands still.
+        // The proxy waits for the finalized block for a limited time, which may be too short if the machine stalls.
         assert!(begun.elapsed() > Duration::from_millis(1500), "{first:?} {second:?}");
         node.clear_faults();
         proxy.app.stop().await;

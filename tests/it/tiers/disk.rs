@@ -1,4 +1,5 @@
-//! The disk tier: after kills, on full disks and from damaged files, it returns records as written or not at all.
+//! After kills, on full disks and from damaged files, the disk tier returns records as they were written, or not at
+//! all.
 
 mod bounds;
 mod content;
@@ -73,8 +74,8 @@ fn open(path: &Path, size: ByteSize) -> Result<Disk, DiskError> {
     Disk::open(&DiskConfig { size, ..DiskConfig::new(path) })
 }
 
-/// Opens a directory, and waits while it is in use: a process that another test starts inherits all our files, this
-/// lock too, until it executes its own program.
+/// Opens a directory, and waits while it is in use. A process that another test starts inherits all our open files,
+/// including the lock, until it executes its own program.
 pub(super) fn open_when_free(path: &Path, size: ByteSize) -> Disk {
     let patience = Instant::now() + Duration::from_secs(20);
     loop {
@@ -104,10 +105,10 @@ async fn put_both(disk: &Disk, chain: ChainKey, content: &Content) {
     }
 }
 
-/// Returns whether the part is found, and asserts that it is the one that was written.
+/// Returns whether the tier has the part, and asserts that its content is as written.
 async fn found(disk: &Disk, chain: ChainKey, part: Part, content: &Content) -> bool {
     let Some(value) = disk.get(chain, part, content.hash).await.unwrap() else { return false };
-    // A damaged value does not open.
+    // A damaged value cannot be decoded.
     let Ok(text) = value.open() else { return false };
     assert_eq!(text, content.text(part), "{part:?} of {} is another", content.number.0);
     true

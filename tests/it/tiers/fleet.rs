@@ -31,7 +31,7 @@ async fn redis_outages_do_not_affect_answers() {
     let node = upstream::devchain().blocks(300, 2).run().await;
     let small = |config: &mut Config| {
         config.cache.redis = Some(server.config());
-        // A small cache, so that many blocks are requested again.
+        // The cache is small, so that the proxy reads many blocks from Redis again.
         config.cache.size = bytesize::ByteSize::kib(64);
     };
     let proxy = Arc::new(proxy::new().upstream(&node).config(small).run().await);
@@ -86,7 +86,8 @@ async fn foreign_writes_to_redis_are_never_served() {
     let mut random = fastrand::Rng::with_seed(11);
     let mut keys = raw.keys().await;
     assert!(keys.len() > 100, "{}", keys.len());
-    // The notes of the finalized block and the epoch stay: without them, nothing else would count.
+    // The test does not damage the notes of the finalized block and of the epoch, because without them the proxy
+    // would ignore all other keys.
     let is_small = |key: &Vec<u8>| key.len() == "holdfast:".len() + ChainKey::LEN + 1;
     keys.retain(|key| !is_small(key));
     keys.sort();
@@ -99,7 +100,7 @@ async fn foreign_writes_to_redis_are_never_served() {
                 value[at] ^= 1 << random.u8(..8);
             }
             1 => value.truncate(random.usize(..=value.len())),
-            // Another entry's value: its checksum is right, and its content is wrong.
+            // The value of another entry has a right checksum and a wrong content.
             2 => value = raw.ask(&[b"GETRANGE", &pair[1], b"0", b"-1"]).await,
             _ => continue,
         }
@@ -141,12 +142,12 @@ async fn unconfirmed_tier_delays_no_call_and_is_rarely_retried() {
     .await;
     let before = fetches(&node);
     ask_all(&client::http(&both), &node, 1..=20).await;
-    // The comparison itself counts these calls.
+    // The test itself makes these calls to the node, for comparison.
     let compared: usize =
         (1..=20).map(|at| calls(&node, at).iter().filter(|call| is_fetch(call)).count()).sum();
     assert_eq!(fetches(&node) - before, compared as u64, "the directory has it all");
     let asked = node.calls().iter().filter(|call| call.params.contains("0x2710")).count() as u64;
-    // At once, after 250 ms, after 500 ms more, and so on; the first attempts may come before `begun`.
+    // The proxy asks at once, after 250 ms, after 500 ms more, and so on. The first attempts may come before `begun`.
     let pauses = u64::from((1 + begun.elapsed().as_millis() / 250).ilog2());
     assert!(asked <= 3 + pauses, "asked {asked} times");
     assert!(asked >= 1);
@@ -252,7 +253,7 @@ async fn read_only_tier_still_answers() {
     let _: () = server.raw().await.ask(&[b"CONFIG", b"SET", b"maxmemory", b"1"]).await;
     let (asked, finalized) = (fetches(&node), "holdfast_finalized_number");
     for some in [2..=5, 6..=9, 10..=13, 14..=20] {
-        // Finality advances, and cannot be noted.
+        // Finality advances, but the proxy cannot note it in Redis.
         let before = second.metric(finalized).await;
         node.mine_many(40, 1);
         eventually("it is known", async || {

@@ -56,14 +56,14 @@ async fn purge_removes_blocks_from_tiers() {
     written(&first, 6).await;
     first.app.stop().await;
 
-    // By a transaction that only the tiers have.
+    // Purges by a transaction that only the tiers have.
     let second = start().await;
     confirmed(&second).await;
     let transaction = format!("{:#x}", node.transactions_of(node.hash_at(6).unwrap())[1]);
     let purged = purge(&second, &transaction).await;
     assert_eq!((&purged["purged"], &purged["left_in"]), (&json!([]), &json!([])), "{purged}");
     assert_eq!((cost(&node, &second, 6).await, cost(&node, &second, 5).await), (2, 0));
-    // A tier that cannot be purged is named.
+    // The answer names a tier that cannot be purged.
     server.kill();
     let purged = purge(&second, &hash(5)).await;
     assert_eq!(purged["left_in"], json!(["redis"]), "{purged}");

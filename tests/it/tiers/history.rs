@@ -135,7 +135,8 @@ async fn finality_from_before_an_alarm_does_not_count() {
 
     let second = start(&node, &data, true).await;
     let client = client::http(&second);
-    // The head, then the finalized block, which is outdated on arrival. Then the directory turns out to be wrong.
+    // The node delays the head and the finalized block, which is outdated when it arrives. Then the proxy finds that
+    // the directory is wrong.
     node.fail(Fault::Delay(Duration::from_millis(300))).on(BLOCK_BY_NUMBER).times(2);
     let (_, ()) = tokio::join!(client.ask(BLOCK_BY_NUMBER, json!(["latest", false])), async {
         tokio::time::sleep(Duration::from_millis(450)).await;
@@ -157,7 +158,7 @@ async fn finality_is_not_noted_before_the_old_block_is_checked() {
     node.fail(Fault::Hang).on(format!("{BLOCK_BY_NUMBER}[{}*", number(44))).always();
     let killed = directory();
     let asks = async {
-        // Both are stale and are fetched again.
+        // The head and the finalized block become stale, and the proxy fetches both again.
         tokio::time::sleep(Duration::from_millis(1_100)).await;
         let _ = client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
         let _ = client.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
@@ -167,14 +168,15 @@ async fn finality_is_not_noted_before_the_old_block_is_checked() {
         let asks_again = async || node.calls().iter().any(|call| call.params == again);
         eventually("the old finalized block is checked", asks_again).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
-        // As after a kill at this moment.
+        // Copies the directory as a kill at this moment would leave it.
         for from in files(&data) {
             let to = killed.join(from.strip_prefix(&data).unwrap());
             fs::create_dir_all(to.parent().unwrap()).unwrap();
             fs::copy(from, to).unwrap();
         }
     };
-    // A head that does not link waits for the finalized block, too, and so longer than this.
+    // The calls do not end before the copy is made, because a head that does not link to a known block waits for the
+    // check of the finalized block, too.
     tokio::select! {
         () = is_killed => {}
         () = asks => panic!("the old finalized block was not checked"),
@@ -192,7 +194,7 @@ async fn one_tier_does_not_confirm_another() {
     let data = directory();
     fill(&node, &data, [10, 40]).await;
     node.reorg(50, 80);
-    // Another instance has advanced meanwhile.
+    // Another instance, which has only Redis, stores a block of the new history.
     let shared = |config: &mut Config| config.cache.redis = Some(server.config());
     let other = proxy::new().upstream(&node).config(shared).run().await;
     confirmed(&other).await;
@@ -214,7 +216,8 @@ async fn unaware_instance_does_not_spoil_the_shared_tier() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let shared = |config: &mut Config| {
         config.cache.redis = Some(server.config());
-        // Nothing stays in memory: a repeated request fetches the block and writes it back again.
+        // The cache is too small for any block, so a repeated request fetches the block and writes it to the tier
+        // again.
         config.cache.size = bytesize::ByteSize::kib(1);
     };
     let fleet = [
@@ -232,7 +235,7 @@ async fn unaware_instance_does_not_spoil_the_shared_tier() {
         fleet[1].metric("holdfast_finality_alarms_total").await >= 1
     })
     .await;
-    // The other continues on the old history.
+    // The other instance continues with the old history.
     for _ in 0..3 {
         for at in [20, 40] {
             let _ = unaware.ask(BLOCK_BY_NUMBER, json!([number(at), true])).await;
@@ -255,6 +258,6 @@ async fn hanging_confirmation_is_awaited_once() {
     for at in 2..=40 {
         client.ask(BLOCK_BY_NUMBER, json!([number(at), true])).await.unwrap();
     }
-    // Otherwise each call would wait for a second.
+    // If each call waited for the confirmation, each would take a second.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }

@@ -52,16 +52,16 @@ async fn opened(tier: &Tier, chain: ChainKey, part: Part, hash: BlockHash) -> Op
     Some(String::from_utf8(sealed.open().unwrap().to_vec()).unwrap())
 }
 
-/// Writes a record, again if another instance made the tier forget canonicity meanwhile.
+/// Writes a record. Repeats the write if another instance has made the tier forget canonicity.
 async fn put(tier: &Tier, chain: ChainKey, record: Record) {
     while let Err(error) = tier.put(chain, record.clone()).await {
         assert!(matches!(error, TierError::Forgotten), "{error}");
-        // As a caller does to find out why.
+        // Reads the finalized block, as a caller does after this error.
         tier.finalized(chain).await.unwrap();
     }
 }
 
-/// Notes a finalized block, in the same way.
+/// Notes a finalized block, and repeats it in the same case.
 async fn note(tier: &Tier, chain: ChainKey, number: BlockNumber, hash: BlockHash) {
     while let Err(error) = tier.note_finalized(chain, number, hash).await {
         assert!(matches!(error, TierError::Forgotten), "{error}");
@@ -126,7 +126,7 @@ async fn highest_finalized_block_wins_concurrent_notes() {
     let test = "highest_finalized_block_wins_concurrent_notes";
     let Some(redis) = redis(test) else { return };
     let redis = redis.run().await;
-    // As many writers as can conflict and still all succeed.
+    // The largest number of writers that can conflict and still all succeed.
     let tiers = [redis.tier(), redis.tier(), redis.tier()];
     for tier in &tiers {
         redis.is_back(tier).await;
@@ -149,7 +149,7 @@ struct Model {
     numbers: HashMap<(ChainKey, u64), BlockHash>,
     places: HashMap<(ChainKey, TxHash), (BlockNumber, TxPosition)>,
     finals: HashMap<ChainKey, (BlockNumber, BlockHash)>,
-    /// Keys may have been lost: a missing entry is no fault, and a found one must still be true.
+    /// Whether keys may have been lost. If so, an entry may be missing, but an entry that is found must be true.
     lossy: bool,
 }
 
@@ -200,7 +200,7 @@ async fn random_steps_never_find_forgotten_entries() {
                 40..50 => {
                     note(tier, chain, BlockNumber(number), hash).await;
                     let highest = model.finals.entry(chain).or_insert((BlockNumber(number), hash));
-                    // With lost keys, a lower block may be noted anew.
+                    // If keys were lost, the tier accepts a lower finalized block.
                     if highest.0 < BlockNumber(number)
                         || (model.lossy
                             && told(|| tier.finalized(chain)).await == Some((BlockNumber(number), hash)))
@@ -216,7 +216,7 @@ async fn random_steps_never_find_forgotten_entries() {
                 56..62 => {
                     tier.forget_canonicity(chain).await.unwrap();
                     model.forget(chain);
-                    // As after a finalized block that changed.
+                    // The chain continues with another history, as after a finalized block that changed.
                     forks.insert(chain, fork + 1);
                 }
                 62..64 => {
@@ -224,7 +224,7 @@ async fn random_steps_never_find_forgotten_entries() {
                     model = Model::default();
                 }
                 64..68 => {
-                    // As if evicted.
+                    // Deletes some keys, as Redis does when it evicts them.
                     let keys = raw.keys().await;
                     for key in keys.iter().filter(|_| random.u32(..4) == 0) {
                         raw.ask::<()>(&[b"DEL", key]).await;
@@ -322,7 +322,7 @@ async fn damaged_entries_are_detected() {
             assert!(found.is_none_or(|found| found == record.hash));
             assert!(place.is_none_or(|place| place == (record.number, TxPosition(0))));
             assert!(highest.is_none_or(|highest| highest == (record.number, record.hash)));
-            // Damage is repaired: of a value once it is removed, of the rest by the next write.
+            // A removal and the next write repair a damaged value. The next write alone repairs the other keys.
             tier.remove(MAINNET, Part::Block, record.hash).await.unwrap();
             put(&tier, MAINNET, record.clone()).await;
             note(&tier, MAINNET, record.number, record.hash).await;
@@ -387,7 +387,7 @@ async fn silent_redis_is_abandoned_and_reconnected() {
     redis.freeze();
     for _ in 0..8 {
         let error = quick_error(tier.hash_at(MAINNET, BlockNumber(7))).await;
-        // At first a time-out, then a failed connection.
+        // The first error is a time-out, later errors are failed connections.
         assert!(
             ["no answer within 500ms", "cannot connect within"].iter().any(|why| error.contains(why)),
             "{error}"
@@ -504,7 +504,7 @@ async fn redis_is_reached_over_tls() {
     assert!(error.contains("certificate"), "{error}");
 }
 
-/// Returns the number of socket reads by the server: it reads commands that were sent together at once.
+/// Returns the number of socket reads by the server. Commands that were sent together need one read.
 async fn reads(raw: &mut Raw) -> u64 {
     raw.info("stats", "total_reads_processed").await
 }
@@ -525,7 +525,7 @@ async fn block_or_concurrent_gets_are_one_round_trip() {
         before = now;
         since
     };
-    // Few enough bytes for one read: Redis takes 16 KiB at a time.
+    // The block is small enough for one read, because Redis reads 16 KiB at a time.
     put(&tier, MAINNET, block(MAINNET, 2, 60)).await;
     let put = since(&mut raw).await;
     tier.hash_at(MAINNET, BlockNumber(2)).await.unwrap();

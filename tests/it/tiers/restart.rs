@@ -1,4 +1,4 @@
-//! Finalized data across restarts: never wrong, never in the way.
+//! Finalized data across restarts: the proxy serves it correctly, and starts without waiting for it.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -55,7 +55,7 @@ async fn only_final_blocks_survive_a_restart() {
     for (name, value) in told.as_object().unwrap() {
         assert_eq!(&status["tiers"][0][name], value, "{name}");
     }
-    // Blocks above the finalized one were not stored.
+    // The tier did not store blocks above the finalized block.
     let before = fetches(&node);
     client.ask(BLOCK_BY_NUMBER, json!([number(50), true])).await.unwrap();
     client.ask(RECEIPTS, json!([number(50)])).await.unwrap();
@@ -82,7 +82,7 @@ async fn without_a_node_the_disk_serves_final_blocks() {
     }
     assert!(client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.is_err());
     assert!(client.ask(BLOCK_BY_NUMBER, json!([number(6), false])).await.is_err());
-    // When the node is back, it gets calls again.
+    // When the node is back, the proxy sends it calls again.
     node.clear_faults();
     second.app.ready().await;
     ask_all(&client, &node, [5, 6, 44, 60]).await;
@@ -137,7 +137,7 @@ async fn directory_is_for_one_process() {
     assert!(error.contains("cache.disk") && error.contains("data"), "{error}");
 }
 
-/// Killed while it writes, again and again: it starts at once, and all its answers are true.
+/// A proxy that is killed again and again while it writes starts at once, and all its answers are true.
 #[tokio::test]
 async fn kills_leave_nothing_wrong_behind() {
     let node = upstream::devchain().blocks(400, 3).run().await;
@@ -148,7 +148,7 @@ async fn kills_leave_nothing_wrong_behind() {
         let process = process::serve(&node).set("CACHE__DISK__PATH", data.to_str().unwrap()).run().await;
         slowest = slowest.max(begun.elapsed());
         let client = process.client();
-        // An old block, and new ones that it does not finish.
+        // Asks for an old block, and for new blocks that the proxy does not finish before the kill.
         ask_all(&client, &node, [1 + round * 7 % asked]).await;
         let next: Vec<_> = (asked..asked + 12)
             .map(|at| client.call(BLOCK_BY_NUMBER, json!([number(1 + at % 380), true])))
@@ -174,7 +174,7 @@ async fn damage_on_disk_is_a_miss_and_nothing_worse() {
     let hits = r#"holdfast_tier_reads_total{tier="disk",outcome="hit"}"#;
     for round in 0..8 {
         for path in files(&data) {
-            // If these notes are damaged, nothing else counts: half of the rounds spare them.
+            // Half of the rounds do not damage the notes, because without them the proxy ignores all other files.
             let is_note = path.extension().is_none();
             if is_note && round % 2 == 0 {
                 continue;
@@ -297,7 +297,7 @@ async fn unproved_blocks_are_stored_only_if_fetched_when_final() {
     let first = start_with(&node, &data, true, unproved).await;
     confirmed(&first).await;
     block(&first, 10).await;
-    // Fetched before it was final.
+    // The proxy fetches the block before it is final.
     let client = client::http(&first);
     client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
     block(&first, 60).await;
@@ -314,7 +314,7 @@ async fn unproved_blocks_are_stored_only_if_fetched_when_final() {
     assert_eq!(fetches(&node), asked + 1, "it was fetched earlier");
     kept(&second, "disk", 1).await;
     second.app.stop().await;
-    // Fetched again when it was final.
+    // The proxy fetches the block again after it has become final.
     let third = start_with(&node, &data, true, unproved).await;
     confirmed(&third).await;
     block(&third, 60).await;

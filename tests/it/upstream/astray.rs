@@ -76,12 +76,13 @@ async fn wrong_chain_endpoint_invalidates_all_canonicity() {
     program.ask(BLOCK_BY_NUMBER, number(5)).await;
     time::sleep(Duration::from_secs(2)).await;
     head(&program).await;
-    // A balancer, say, lets another node answer over the same connection, and nothing shows that yet.
+    // Another node answers over the same connection, for example behind a load balancer, and nothing has shown the
+    // change yet.
     becomes_another(&node, 120);
     let believed = program.ask(BLOCK_BY_NUMBER, number(8)).await;
     assert_eq!(believed, truth(&node, BLOCK_BY_NUMBER, &number(8)));
     time::sleep(Duration::from_secs(2)).await;
-    // Its head shows it.
+    // The head of the other chain reveals the change.
     let (_, reply) = program.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     assert_eq!(reply["error"]["code"], -32010, "{reply}");
     for block in [8, 5] {
@@ -102,7 +103,7 @@ async fn wrong_chain_endpoint_invalidates_all_canonicity() {
     assert_eq!(program.ask(BLOCK_BY_NUMBER, number(8)).await, truth(&right, BLOCK_BY_NUMBER, &number(8)));
 }
 
-/// Nothing fails: the idle connections close, and the next call connects anew.
+/// No call fails, because only idle connections close, and the next call opens a new connection.
 #[tokio::test]
 async fn node_replaced_while_idle_is_identified_before_use() {
     let node = |seed| {
@@ -150,8 +151,8 @@ async fn node_that_closes_connections_is_rarely_reidentified() {
     assert!((20..30).contains(&asked), "{asked} times in ten minutes");
 }
 
-/// The node may have carried out the write. The client must get its answer, although it came over a new connection to
-/// a node that does not identify itself now.
+/// The node may have executed the write. The client must get the answer, although it came over a new connection, and
+/// the node does not identify itself.
 #[tokio::test(start_paused = true)]
 async fn write_is_answered_although_identification_hangs() {
     let (node, _) = twins();
@@ -222,7 +223,7 @@ async fn wrong_chain_endpoint_does_not_slow_failing_calls() {
         slow += u32::from(called.elapsed() > Duration::from_millis(100));
         time::sleep(Duration::from_millis(20)).await;
     }
-    // Now and then a call probes whether the other is back.
+    // Now and then a call probes whether the first node is back.
     assert!(slow <= 5, "{slow} of 200 waited");
     let asked = first.count("eth_chainId");
     assert!(asked <= begun.elapsed().as_secs() + 1, "{asked} times in {:?}", begun.elapsed());
@@ -236,7 +237,7 @@ async fn readiness_checks_do_not_make_calls_wait() {
         let (first, second) = twins();
         let nodes = &[&first, &second][..count];
         let mut config = in_order();
-        // A call has 30 s, within which the attempts on all nodes must end.
+        // A call has a deadline of 30 s, before which the attempts on all nodes must end.
         config.upstream.timeout = Duration::from_secs(if count == 1 { 25 } else { 10 });
         let program = in_memory::program_over(nodes, &config);
         introduced(&program).await;
@@ -271,7 +272,8 @@ async fn readiness_checks_do_not_make_calls_wait() {
 
 // ## A node that stalls
 
-/// Mines on both nodes while the first is the primary. Afterwards it stalls: the tests mine on the second only.
+/// Mines on both nodes while the first is the primary. Afterwards the first node stalls, because the tests mine on
+/// the second only.
 async fn until_it_stands_still(program: &InMemory, first: &DevChain, second: &DevChain, block: Duration) {
     for _ in 0..20 {
         time::sleep(block).await;
@@ -297,7 +299,7 @@ async fn stalled_primary_is_replaced_by_an_advancing_one() {
             assert!(frozen.elapsed() < Duration::from_secs(patience), "{:?}", frozen.elapsed());
         }
         assert_eq!(followed(&program).as_deref(), Some("devchain 1"));
-        // It stays the primary, although the other comes first in order.
+        // The second node stays the primary, although the first comes first in order.
         for _ in 0..100 {
             time::sleep(block).await;
             second.mine(1);
@@ -375,7 +377,7 @@ async fn pruned_history_is_fetched_from_the_second_node() {
             let program = in_memory::program_over(&[&first, &second], &in_order());
             (first, second, program)
         };
-        // Each as the very first call, all of them one after the other, and all in one batch.
+        // Sends each call as the very first, then all calls one after the other, then all in one batch.
         for (method, params) in &asked {
             let (_first, second, program) = forgetful();
             let answer = program.ask(method, params.clone()).await;
@@ -402,7 +404,7 @@ async fn unprovable_heads_do_not_favour_a_lagging_node() {
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
     for node in [&first, &second] {
-        // As if a fork had added an unknown header member.
+        // The heads have an unknown member, as if a fork had added it.
         node.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK_BY_NUMBER).always();
     }
     second.lag(5);
@@ -419,7 +421,7 @@ async fn null_at_an_index_is_not_asked_of_another_branch() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
-    // On the primary's branch the last block becomes empty; the second node has not seen it.
+    // A reorg makes the primary's last block empty. The second node has not seen the reorg.
     let empty = first.reorg_with(1, vec![Vec::new()]);
     time::sleep(Duration::from_secs(2)).await;
     let latest = program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;

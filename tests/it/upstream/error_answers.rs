@@ -104,7 +104,7 @@ async fn nodes_own_error_is_passed_on_if_no_node_answers() {
             assert_eq!((status, &reply["error"]), (200, &json!({ "code": code, "message": message })));
             nodes.iter().for_each(|node| node.clear_faults());
         }
-        // One call's refusal is not repeated to other calls.
+        // The refusal of one call does not become the answer to other calls.
         let program = in_memory::program_over(&[&first], &in_order());
         introduced(&program).await;
         first.fail(refused(refusal)).any().always();
@@ -195,7 +195,7 @@ async fn internal_error_is_retried_on_one_other_endpoint() {
         time::sleep(Duration::from_secs(1)).await;
         assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x78");
         assert_eq!(followed(&program).as_deref(), SECOND, "a head it does not have");
-        // Of two internal errors the client gets the primary's.
+        // If both nodes answer with internal errors, the client gets that of the primary.
         for (failing, message) in [
             (error(code, "second"), "second"),
             (error(-32005, "rate limit"), "first"),
@@ -205,7 +205,8 @@ async fn internal_error_is_retried_on_one_other_endpoint() {
             let (_, reply) = program.call("eth_gasPrice", json!([])).await;
             assert_eq!(reply["error"], json!({ "code": code, "message": message }), "{reply}");
             second.clear_faults();
-            // Short enough that the first endpoint is not identified again, which would fail, too.
+            // The wait is short enough that the proxy does not identify the first endpoint again, which would fail,
+            // too.
             time::sleep(Duration::from_secs(40)).await;
         }
     }

@@ -1,6 +1,6 @@
 //! Every upstream failure has its code, status and message, and affects no other call.
 //!
-//! The calls are for receipts: probes of the upstream's identity, which recur after a lost connection, use other methods.
+//! The calls are for receipts, because identity probes, which follow a lost connection, use other methods.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn each_failure_has_its_code_and_status() {
         let proxy =
             proxy::new().upstream(&node).config(|config| config.upstream.timeout = timeout).run().await;
         let client = client::http(&proxy);
-        // A receipt that is not cached: cached answers do not depend on the upstream.
+        // Asks for a receipt that is not cached, because cached answers do not depend on the upstream.
         let transaction = node.transactions_of(node.mine(1).hash)[0];
         let params = json!([format!("{transaction:#x}")]);
         node.fail(fault.clone()).on(RECEIPT).once();
@@ -146,7 +146,8 @@ async fn a_dead_upstream_does_not_fill_the_log() {
         assert_eq!(client.call("eth_blockNumber", json!([])).await.code(), Some(-32010));
     }
     process.says("upstream call failed").await;
-    // Rate-limited per kind of failure: a broken connection, and a failed attempt to connect.
+    // The log is rate-limited per kind of failure. Here there are two: a broken connection, and a failed attempt to
+    // connect.
     let said = process.said().matches("upstream call failed").count();
     assert!(said <= 6, "said {said} times: {}", process.said());
 }

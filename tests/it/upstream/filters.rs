@@ -42,7 +42,7 @@ fn parts(chains: &[(&str, &DevChain)]) -> Vec<EndpointParts> {
 async fn single_node_chooses_its_filter_ids() {
     let (node, _) = twins();
     let program = in_memory::program(&node, &Config::default());
-    // Created on the node directly.
+    // This filter is created on the node directly.
     node.answer(NEW_BLOCK_FILTER, json!([])).unwrap();
     node.mine(1);
     assert_eq!(program.ask(FILTER_CHANGES, json!(["0x1"])).await, json!([hash(&node, 121)]));
@@ -119,7 +119,7 @@ async fn after_a_switch_the_new_node_says_filter_not_found() {
     for (endpoint, configured) in endpoints.iter_mut().zip(&config.upstream.endpoints) {
         endpoint.config = configured.clone();
     }
-    // Not the endpoint from before.
+    // Without its address, the endpoint does not count as the one from before.
     endpoints[0].address = None;
     let (reached, is_off) = (endpoints[0].transport.clone(), is_down.clone());
     endpoints[0].transport = BoxCloneSyncService::new(service_fn(move |calls| {
@@ -136,7 +136,8 @@ async fn after_a_switch_the_new_node_says_filter_not_found() {
     let filter = program.ask(NEW_BLOCK_FILTER, json!([])).await;
     assert_eq!((first.count(NEW_BLOCK_FILTER), second.count(NEW_BLOCK_FILTER)), (1, 0));
     is_down.store(true, Relaxed);
-    // While the first node is the primary, no other node gets the call: there the id may be another client's filter.
+    // While the first node is the primary, no other node gets the call, because the id may name another client's
+    // filter there.
     let (status, reply) = program.call(FILTER_CHANGES, json!([filter])).await;
     assert_eq!((status, &reply["error"]["code"]), (502, &json!(-32010)), "{reply}");
     assert_eq!(program.call(NEW_BLOCK_FILTER, json!([])).await.0, 502);
@@ -147,7 +148,7 @@ async fn after_a_switch_the_new_node_says_filter_not_found() {
     assert_eq!(followed(&program).as_deref(), Some("devchain 1"));
     not_found(&program, FILTER_CHANGES, &filter).await;
     assert_eq!(second.count(FILTER_CHANGES), 1);
-    // The client creates the filter again and goes on.
+    // The client creates the filter again and continues.
     let again = program.ask(NEW_BLOCK_FILTER, json!([])).await;
     assert_eq!((first.count(NEW_BLOCK_FILTER), second.count(NEW_BLOCK_FILTER)), (1, 1));
     second.mine(1);
@@ -163,7 +164,7 @@ async fn filters_wait_for_the_primary_at_its_rate() {
     introduced(&program).await;
     time::sleep(Duration::from_secs(2)).await;
     let filter = program.ask(NEW_BLOCK_FILTER, json!([])).await;
-    // More polls than the primary's rate allows while a call waits.
+    // Sends more polls than the primary's rate allows within the time that a call waits.
     let polls = join_all((0..40).map(|_| program.call(FILTER_CHANGES, json!([filter])))).await;
     let (answered, limited): (Vec<_>, Vec<_>) = polls.into_iter().partition(|(status, _)| *status == 200);
     assert!(answered.len() >= 5 && limited.len() >= 5, "{} of 40 were answered", answered.len());

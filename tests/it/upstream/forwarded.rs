@@ -1,5 +1,5 @@
-//! Failures of forwarded calls: a primary that fails all of them is replaced, and one client's calls take no endpoint
-//! away from the others.
+//! Failures of forwarded calls: the proxy replaces a primary that fails all of them, and the calls of one client
+//! cannot make an endpoint unavailable to others.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ async fn primary_that_hangs_on_forwarded_calls_is_replaced() {
     first.fail(Fault::Hang).on(CALL).always();
     let mut waited = Vec::new();
     for _ in 0..5 {
-        // Its heads still arrive.
+        // The heads of the first node still arrive.
         time::sleep(Duration::from_secs(2)).await;
         head(&program).await;
         let begun = Instant::now();
@@ -120,7 +120,7 @@ async fn refused_write_goes_to_another_endpoint() {
             assert_eq!(second.count(SEND), sent, "{fault:?}");
             second.mine(0);
         }
-        // A filter call does not: filter ids belong to the primary.
+        // A filter call does not go to the second node, because filter ids belong to the primary.
         first.clear_faults();
         time::sleep(Duration::from_secs(2)).await;
         first.fail(fault.clone()).on(FILTER_CHANGES).once();

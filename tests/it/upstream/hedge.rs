@@ -17,7 +17,7 @@ use crate::support::{
     nodes::{followed, hash, in_order, introduced, somebody, truth, twins},
 };
 
-/// Slow enough to be noticed, not enough to fail.
+/// A delay that is long enough to be noticed, but too short to make a call fail.
 const SLOW: Duration = Duration::from_millis(1_000);
 
 fn hedging() -> Config {
@@ -108,7 +108,7 @@ async fn failure_does_not_win_over_a_later_answer() {
         Fault::Error { code: -32000, message: "internal".to_owned() },
     ];
     for fault in failures {
-        // Either endpoint may be the failing one.
+        // Each endpoint in turn is the one that fails.
         for liar in 0..2 {
             let (first, second, program) = practised(&hedging()).await;
             let (false_one, true_one) = if liar == 0 { (&first, &second) } else { (&second, &first) };

@@ -63,7 +63,7 @@ async fn restarted_development_chain_clears_the_cache() {
     let (held, transaction) = (hex(chain.head().hash), tx_hash(&block(&chain, 10)[0]));
     agrees(&program, &chain, BLOCK_BY_HASH, json!([held, true])).await;
     replace(&chain, |_| {});
-    // The first call about the head finds out.
+    // The first call about the head reveals the other chain.
     agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", true])).await;
     assert_eq!(agrees(&program, &chain, BLOCK_BY_HASH, json!([held, true])).await, Value::Null);
     assert_eq!(agrees(&program, &chain, TRANSACTION, json!([transaction])).await, Value::Null);
@@ -72,7 +72,7 @@ async fn restarted_development_chain_clears_the_cache() {
     }
 }
 
-/// A node that is busy during identification does not count as another chain.
+/// The proxy does not treat a node that is busy during identification as one of another chain.
 #[tokio::test(start_paused = true)]
 async fn partial_identity_neither_clears_nor_unpins() {
     let chain = upstream::devchain().blocks(20, 2).chain();
@@ -81,8 +81,8 @@ async fn partial_identity_neither_clears_nor_unpins() {
     let ask = json!([hash, true]);
     assert_eq!(program.call("eth_getBlockByHash", ask.clone()).await.0, 200);
 
-    // The connection is lost, and at the next identification block 0 is unavailable: for good, which is accepted, or
-    // for the moment, which is not.
+    // The connection is lost, and at the next identification block 0 is unavailable. The proxy accepts this if the
+    // block is pruned for good, but not if the node is busy for the moment.
     for (code, message, then) in [(4444, "pruned history unavailable", 200), (-32005, "busy", 502)] {
         chain.fail(Fault::Reset).on("eth_gasPrice").once();
         assert_eq!(program.call("eth_gasPrice", json!([])).await.0, 502);

@@ -15,13 +15,13 @@ use tower::util::BoxCloneSyncService;
 use self::{Outcome::*, Trouble::*};
 use crate::support::{client, in_memory, method::BLOCK_BY_NUMBER, proxy, upstream};
 
-/// Final, and cached before the trouble begins.
+/// Number of a final block that is cached before the trouble begins.
 const HIT: &str = "0x5";
 
-/// Final, and never requested before.
+/// Number of a final block that was never requested before.
 const MISS: &str = "0x6";
 
-/// Near the head: a lagging node lacks this block, and a forked one has another.
+/// Number of a block near the head. A lagging node lacks this block, and a forked node has another.
 const NEAR: &str = "0x76";
 
 /// No answer takes longer than this.
@@ -40,9 +40,9 @@ enum Trouble {
     Html,
     Truncated,
     WrongId,
-    /// Another chain, behind connections that were closed while idle.
+    /// A node of another chain replaces the node after idle connections were closed.
     Replaced,
-    /// Another chain, with no sign of it until its head.
+    /// A node of another chain replaces the node, and only its head reveals it.
     WrongChain,
     Lagging,
     Forked,
@@ -64,7 +64,7 @@ enum Outcome {
     Null,
     /// The troubled node's lie.
     TheLie,
-    /// None of these.
+    /// None of these outcomes.
     Else,
 }
 
@@ -83,10 +83,10 @@ const TABLE: [(Trouble, [Outcome; 2], [Outcome; 2]); 18] = [
     (Truncated, [Served, Code(-32010)], [Served, Served]),
     (WrongId, [Served, Code(-32010)], [Served, Served]),
     (Replaced, [Served, Code(-32010)], [Served, Served]),
-    // Some known blocks may be the other chain's: the proxy forgets all canonicity.
+    // Some known blocks may be of the other chain, so the proxy forgets all canonicity.
     (WrongChain, [Code(-32010), Code(-32010)], [Served, Served]),
     (Lagging, [Served, Null], [Served, Served]),
-    // The proxy cannot tell which of two branches is right: the first in order decides.
+    // The proxy cannot know which of two branches is right, so the first node in order decides.
     (Forked, [Served, ItsOwn], [Served, ItsOwn]),
     (PrunedError, [Served, Code(4444)], [Served, Served]),
     (PrunedNull, [Served, Null], [Served, Served]),
@@ -239,7 +239,7 @@ async fn every_trouble_has_the_outcome_of_the_table() {
                     program.ask(method, params).await;
                 }
                 time::sleep(Duration::from_secs(2)).await;
-                // A linked head confirms that everything so far belongs to this chain.
+                // A linked head confirms that all content so far belongs to this chain.
                 program.ask("eth_blockNumber", json!([])).await;
                 trouble.befalls(&first);
                 if trouble == Replaced {
@@ -250,7 +250,7 @@ async fn every_trouble_has_the_outcome_of_the_table() {
                     program.call("eth_blockNumber", json!([])).await;
                 }
                 if trouble == WrongChain && count == 2 {
-                    // Both chains are equally high: only the hash differs.
+                    // Both chains are equally high, so only the hash of the head differs.
                     let latest = program.ask(BLOCK_BY_NUMBER, json!(["latest", true])).await;
                     assert_eq!(latest, truth(&second, "latest"), "{what}");
                 }

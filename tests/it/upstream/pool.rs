@@ -132,7 +132,7 @@ async fn missing_block_is_asked_of_one_other_endpoint() {
     assert_eq!(second.calls().iter().filter(|call| call.method == "eth_call").count(), 3);
 }
 
-/// Such an endpoint is, for example, a gateway that reports its chain id even if its node is down.
+/// A gateway, for example, reports its chain id even if its node is down.
 #[tokio::test(start_paused = true)]
 async fn breaker_opens_although_identification_succeeds() {
     let (node, _) = twins();
@@ -346,7 +346,7 @@ async fn null_does_not_replace_an_earlier_unproved_answer() {
     assert_eq!(program.ask(BLOCK_BY_HASH, json!([hash(&first, 5), true])).await["strange"], "0x1");
 }
 
-/// The answer alone looks right; the block that the proxy fetches to prove it contradicts it.
+/// The answer alone looks right, but the block that the proxy fetches as a proof contradicts it.
 #[tokio::test(start_paused = true)]
 async fn answer_contradicted_by_its_block_is_asked_elsewhere() {
     let wrong = [("transactionIndex", json!("0x2")), ("blockNumber", json!("0x9"))];
@@ -371,7 +371,7 @@ async fn answer_contradicted_by_its_block_is_asked_elsewhere() {
     }
 }
 
-/// For example a node that syncs from the start, or is restored from a backup.
+/// A node is far behind, for example, if it syncs from the start or was restored from a backup.
 #[tokio::test(start_paused = true)]
 async fn final_blocks_are_served_while_a_node_is_far_behind() {
     let (first, second) = (long(), long());
@@ -433,7 +433,7 @@ async fn retry_after_is_capped() {
     assert_eq!(program.call(BALANCE, somebody()).await.0, 200);
 }
 
-/// The status is 200, as for every answer of a node: only the proxy's own errors have other statuses.
+/// The status is 200, as for every answer of a node, because only the proxy's own errors have other statuses.
 #[tokio::test(start_paused = true)]
 async fn rate_limit_error_of_all_nodes_is_passed_on() {
     let (first, second) = twins();
@@ -488,7 +488,7 @@ async fn endpoint_rate_is_respected() {
     assert!(begun.elapsed() >= Duration::from_millis(1_800), "{:?}", begun.elapsed());
 }
 
-/// Another endpoint may be behind: it would answer for an older head than the client has seen.
+/// Another endpoint may be behind, and would answer for an older head than the client has seen.
 #[tokio::test(start_paused = true)]
 async fn forwarded_calls_wait_for_the_primary_at_its_rate() {
     let (first, second) = twins();

@@ -87,7 +87,7 @@ async fn unprovable_heads_do_not_make_the_primary_alternate() {
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
     for node in [&first, &second] {
-        // As if a fork had added an unknown header member.
+        // The heads have an unknown member, as if a fork had added it.
         node.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK_BY_NUMBER).always();
     }
     for _ in 0..10 {
@@ -124,9 +124,10 @@ async fn first_in_order_is_primary_again_once_it_caught_up() {
     assert_eq!(followed(&program).as_deref(), FIRST);
     let before = heads(&second);
     watch(20).await;
-    // The chain stands still, so the spare is asked now and then whether it does there, too.
+    // The chain does not grow, so the proxy asks the second node now and then whether its head is newer.
     assert!(heads(&second) <= before + 1, "the spare is rarely asked");
-    // While behind, it was rarely asked: to become primary again, since the chain stood still, and for comparison.
+    // While the first node was behind, the proxy rarely asked for its head: to make it primary again, because the
+    // chain did not grow, and for comparison.
     assert!(asked < 14, "{asked} times");
 }
 
@@ -214,7 +215,7 @@ async fn null_counts_only_from_an_endpoint_at_the_head() {
         "the head has it: a null of a lagging endpoint is no answer"
     );
     assert_eq!(asked(), 3);
-    // From an endpoint at the head, a null counts.
+    // The proxy accepts a null from an endpoint that is at the head.
     let nothing = json!([format!("0x{}", "ab".repeat(32))]);
     time::sleep(Duration::from_secs(30)).await;
     second.lag(0);
@@ -281,7 +282,7 @@ fn impostor() -> DevChain {
 #[tokio::test(start_paused = true)]
 async fn first_in_order_decides_the_chain() {
     let ((first, _), second) = (twins(), impostor());
-    // It answers slowly.
+    // The first endpoint answers slowly, so the second identifies itself before it.
     first.fail(Fault::Queue(Duration::from_millis(300))).any().always();
     let program = in_memory::program_over(&[&first, &second], &in_order());
     introduced(&program).await;
@@ -345,7 +346,7 @@ async fn development_chain_may_be_replaced_by_another() {
         let program = in_memory::program(&before, &config);
         let gone = hash(&before, 5);
         program.ask(BLOCK_BY_HASH, json!([gone, true])).await;
-        // Beside the old node, the new one is on the wrong chain in any case.
+        // If the old node stays in the list, the new node is in any case on the wrong chain.
         program
             .upstream
             .replace(parts(&[("devchain 0", &before), ("new", &after)], &config), &config.upstream);
@@ -387,7 +388,7 @@ async fn endpoint_keeps_its_state_when_the_list_changes() {
     assert!(before[0].health != Health::Closed && before[1].paused.is_some());
     first.clear_calls();
     second.clear_calls();
-    // In the other order, with other weights and time-outs.
+    // Replaces the list by the same endpoints in the other order, with other weights and time-outs.
     config.upstream.endpoints.reverse();
     config.upstream.endpoints.iter_mut().for_each(|endpoint| endpoint.weight = 7);
     config.upstream.timeout = Duration::from_millis(700);

@@ -1,4 +1,5 @@
-//! Probes of endpoints that are unidentified or have failed: soon, cheap, and decided by the endpoint's answer alone.
+//! Probes of endpoints that are unidentified or have failed. They are early and cheap, and only the endpoint's answer
+//! decides their outcome.
 
 use std::time::Duration;
 
@@ -110,7 +111,8 @@ async fn slow_probing_call_does_not_block_others() {
 
 #[tokio::test(start_paused = true)]
 async fn readiness_checks_probe_a_node_once_a_second() {
-    // A node that identifies itself, one that is never identified again after it was lost, and one that hangs.
+    // The first node identifies itself, the second is never identified again after its connection was lost, and the
+    // third hangs.
     for (fault, most) in [(Fault::Status(503), 11), (Fault::Reset, 11), (Fault::Hang, 1)] {
         let (node, _) = twins();
         let program = in_memory::program(&node, &Config::default());
@@ -142,7 +144,7 @@ async fn breakers_of_two_hanging_endpoints_both_open() {
             program.call(method, somebody()).await;
             assert!(begun.elapsed() < Duration::from_secs(150), "{method}");
         }
-        // At most one call probes each of them, and no other call waits.
+        // At most one call probes each endpoint, and no other call waits.
         for _ in 0..2 {
             let program = program.clone();
             tokio::spawn(async move { program.call(method, somebody()).await });

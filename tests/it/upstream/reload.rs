@@ -1,4 +1,4 @@
-//! SIGHUP and endpoints: which of them keep their state, which change, and that clients do not notice.
+//! SIGHUP and endpoints: unchanged endpoints keep their state, others change, and clients do not notice.
 
 use std::{
     collections::BTreeSet,

@@ -49,7 +49,7 @@ async fn call_does_not_wait_for_the_next_scheduled_attempt() {
     let address = free_address().await;
     let proxy = proxy::new().upstream_url(&format!("http://{address}")).though_not_ready().run().await;
     let client = client::http(&proxy);
-    // Long enough for the backoff to have grown.
+    // The wait is long enough for the backoff to grow.
     tokio::time::sleep(Duration::from_millis(1200)).await;
     let _node = upstream::devchain().run_on(address).await;
     assert!(client.ask("eth_gasPrice", json!([])).await.is_ok());
@@ -155,7 +155,7 @@ async fn ready_program_makes_no_calls_by_itself() {
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
     node.clear_calls();
-    // Longer than any pause between the first attempts.
+    // The wait is longer than any pause between the first attempts.
     tokio::time::sleep(Duration::from_millis(600)).await;
     let _ = readiness(&client, &proxy).await;
     let _ = client.get(&proxy.admin_url("/status")).await;

@@ -76,7 +76,7 @@ async fn http2_is_used_if_offered_and_http1_otherwise() {
 async fn untrusted_certificate_is_refused_and_named() {
     let chain = upstream::devchain().chain();
     let (trusted, stranger) = (Authority::new(), Authority::new());
-    // A certificate of an unknown authority, and one for another host.
+    // The first certificate is of an unknown authority, the second is for another host.
     for (authority, name) in [(&stranger, HOST), (&trusted, "node.example")] {
         let node = server::node(&chain).tls(authority, name, &["h2", "http/1.1"]).run().await;
         let process = process::serve_url(&node.url())
@@ -269,7 +269,7 @@ async fn connections_are_bounded_like_calls_in_flight() {
     let answers = join_all((0..100).map(|of| balance(&client, of))).await;
     assert!(answers.iter().all(|answer| answer.outcome().is_ok()), "{answers:?}");
     let seen = node.seen();
-    // If a call gets a released connection while its own is being opened, the new one is left over.
+    // If a call gets a released connection while it opens a new one, the new connection stays unused.
     assert!(seen.most_open <= 2 * most, "{} at once, {} in all", seen.most_open, seen.connections);
 }
 
@@ -286,7 +286,7 @@ async fn connection_closed_by_the_node_fails_no_call() {
         for of in 0..20 {
             node.hang_up();
             eventually("all are closed", async || node.seen().open == 0).await;
-            // Give the close time to arrive.
+            // Gives the close of the connection time to arrive.
             time::sleep(Duration::from_millis(20)).await;
             eventually("the news", async || !node.is_half_closed()).await;
             let answer = balance(&client, of).await;
@@ -311,7 +311,7 @@ async fn silent_connection_is_abandoned() {
         assert!(balance(&client, 0).await.outcome().is_ok());
         let silent = node.seen().open;
         node.fall_silent();
-        // At first a silent connection looks like a slow node. So each one fails one call, and no more.
+        // At first a silent connection looks like a slow node, so each silent connection fails one call, but no more.
         let lost = join_all((1..=silent).map(|of| balance(&client, of))).await;
         let told = |answer: &client::Response| matches!(answer.code(), Some(-32010 | -32011));
         assert!(lost.iter().all(told), "{protocol}: {lost:?}");

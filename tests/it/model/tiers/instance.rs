@@ -29,7 +29,7 @@ use crate::{
     support::in_memory::{self, InMemory},
 };
 
-/// Timeout of tiers: long enough that a busy machine does not cause one.
+/// Timeout of tiers. It is long enough that a busy machine does not exceed it.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
 pub struct Instance {
@@ -39,16 +39,16 @@ pub struct Instance {
     pub directory: PathBuf,
     /// Addresses at which the proxy reaches the nodes.
     pub addresses: Vec<Address>,
-    /// Number of alarms when a reorg last replaced finalized blocks; `None` if the proxy has noticed since, or none happened
-    /// since its start.
+    /// Number of alarms when a reorg last replaced finalized blocks. `None` if the proxy has noticed the reorg, or if
+    /// there was none since its start.
     pub replaced: Option<u64>,
     /// Faults have been in force since the start of the proxy.
     pub troubled: bool,
-    /// For each node, the state at the last write or at the start: no later answer may be older.
+    /// For each node, the state at the last write or at the start. No later answer may be of an older state.
     pub written: Vec<usize>,
     /// For each node, the state at the last `debug_setHead`: the proxy may not show heads from before it.
     pub reset: Vec<usize>,
-    /// With a single node, the newest state whose head the proxy has shown: no later answer may be older.
+    /// With a single node, the newest state whose head the proxy has shown. No later answer may be of an older state.
     pub shown: usize,
 }
 
@@ -110,7 +110,7 @@ impl Instance {
         self.program.metric("finality_alarms_total")
     }
 
-    /// Returns whether the proxy has learned the chain from a node since its start.
+    /// Returns whether a node has told the proxy its chain since the start.
     pub fn has_met_one(&self) -> bool {
         self.program.upstream.identity().pinned().is_some()
     }

@@ -21,7 +21,8 @@ pub struct Asked {
     pub arrived: Instant,
     /// Whether the proxy may still serve replaced finalized blocks.
     believes: bool,
-    /// For each node, the oldest state that may answer: a write or a head that the proxy showed overtook the states before.
+    /// For each node, the oldest state that an answer may be of. A write, or a head that the proxy showed, excludes
+    /// older states.
     floors: Vec<usize>,
     /// For each node, the oldest state whose head the proxy may still show.
     reset: Vec<usize>,
@@ -37,7 +38,7 @@ impl Run<'_> {
         if instance.replaced.is_some_and(|alarms| instance.alarms() > alarms) {
             instance.replaced = None;
         }
-        // A proxy that has reached no node since its start has only the tiers.
+        // A proxy that has reached no node since its start can answer only from the tiers.
         let is_on_its_own = !instance.has_met_one() && (self.alone || instance.troubled);
         // `safe` and `finalized` have their own time stamps.
         let shown = if call.has_its_own_time() { 0 } else { instance.shown };
@@ -84,7 +85,8 @@ impl Run<'_> {
         self.seen.answers.fetch_add(1, Relaxed);
         let call = &asked.call;
         let earliest = asked.arrived.checked_sub(STALENESS).unwrap_or(asked.arrived);
-        // For each node, the state at `earliest` and all later ones, without overtaken states.
+        // For each node, the first allowed state: the state at `earliest`, or a later one if a write or a shown head
+        // excludes it.
         let held = self.worlds.iter().zip(&asked.floors).map(|(world, floor)| {
             let from = world.states.iter().rposition(|state| state.since < earliest).unwrap_or(0);
             from.max(*floor)
@@ -93,7 +95,8 @@ impl Run<'_> {
         for (world, from) in self.worlds.iter().zip(&held) {
             let found = world.states[*from..].iter().position(|state| world.allows(call, state, result));
             let Some(position) = found else { continue };
-            // One of two nodes may lag: then its answers are older than the head of the other.
+            // Records the shown head only for a single node. Of two nodes, one may lag and answer with an older state
+            // than the head of the other.
             if self.worlds.len() == 1 && call.shows_the_head() {
                 let instance = &mut self.instances[which];
                 instance.shown = instance.shown.max(from + position);
@@ -119,8 +122,9 @@ impl Run<'_> {
         ))
     }
 
-    /// Returns whether `result` is a head that one of the nodes showed before and whose branch contains the head of an
-    /// allowed state: `latest` does not follow a lagging node backwards, even if another node showed the higher head.
+    /// Returns whether `result` is a head that one of the nodes showed before and whose branch contains the head of
+    /// an allowed state. The proxy does not follow a lagging node backwards at `latest`, even if another node showed
+    /// the higher head.
     fn was_head(&self, asked: &Asked, held: &[usize], result: &Bytes) -> bool {
         if !asked.call.names_the_head() {
             return false;

@@ -35,7 +35,7 @@ use crate::{
 const RECOVERY: Duration = Duration::from_secs(12);
 
 pub struct Run<'a> {
-    /// The nodes: one, or two of one chain.
+    /// One node, or two nodes of one chain.
     pub worlds: Vec<World>,
     config: Config,
     pub instances: Vec<Instance>,
@@ -43,9 +43,9 @@ pub struct Run<'a> {
     at: Option<RedisConfig>,
     redis_runs: bool,
     started: Vec<(usize, Asked, JoinHandle<Bytes>)>,
-    /// No node answers.
+    /// Whether no node answers.
     pub alone: bool,
-    /// Faults are in force.
+    /// Whether faults are in force.
     faulty: bool,
     /// Time at which the last fault ended.
     troubled: Option<Instant>,
@@ -62,9 +62,9 @@ impl<'a> Run<'a> {
         config.chain.max_staleness = STALENESS;
         config.chain.final_margin = FINAL_MARGIN;
         config.chain.lag_patience = 3 * STALENESS;
-        // A small cache, so that the proxy reads the tiers again.
+        // The cache is small, so that the proxy reads the tiers again.
         config.cache.size = bytesize::ByteSize::kib(12);
-        // Short, because these tests run in real time.
+        // The timeout is short, because these tests run in real time.
         config.upstream.timeout = Duration::from_millis(300);
         config.upstream.endpoints = vec![EndpointConfig::at(""); nodes];
         config.methods.allow.push("debug_setHead".to_owned());
@@ -121,7 +121,7 @@ impl<'a> Run<'a> {
                 for question in asked {
                     self.start(*which, *question).await;
                 }
-                // Until the proxy reads the tiers.
+                // Waits until the proxy reads the tiers.
                 time::sleep(Duration::from_millis(5)).await;
                 self.replace(*below, 0);
                 self.tell_of_another_head(*which).await;
@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
             Step::Start(question) => self.start(which, *question).await,
             Step::Join => self.join(|_| true).await?,
             Step::Send => self.send(which).await,
-            // The model of one node covers these.
+            // The model with one node covers these steps.
             Step::Restart
             | Step::Overtake { .. }
             | Step::ReorgBelowFinal { .. }
@@ -171,7 +171,7 @@ impl<'a> Run<'a> {
             | Step::SafeAt(_)
             | Step::RefuseWhole { .. } => {}
             Step::Wait(_) => self.worlds[0].undergo(step).await,
-            // Changes of one node.
+            // These steps change one node.
             Step::Lag(_) | Step::Finality(_) => {
                 self.worlds[node].undergo(step).await;
                 self.share_floor();
@@ -181,7 +181,8 @@ impl<'a> Run<'a> {
                 self.be_faulty();
             }
             Step::ClearFaults => self.clear_faults(),
-            // Changes of the chain. Blocks are mined one by one: calls in flight see each of them.
+            // These steps change the chain. Blocks are mined one by one, so that calls in flight can see each of
+            // them.
             Step::Mine(blocks, transactions) => {
                 (0..*blocks).for_each(|_| self.change(|world| world.mine(1, *transactions)));
             }
@@ -203,7 +204,7 @@ impl<'a> Run<'a> {
         assert!(self.worlds.iter().all(|world| world.chain.head() == head), "the nodes have the same head");
     }
 
-    /// Applies the finality of each node to both.
+    /// Applies the highest finalized number of any node to all nodes.
     fn share_floor(&mut self) {
         let floor = self.worlds.iter().map(|world| world.floor).max().unwrap();
         let called_final = self.worlds.iter().map(|world| world.called_final.max(floor)).max().unwrap();
@@ -211,7 +212,7 @@ impl<'a> Run<'a> {
     }
 
     fn replace(&mut self, below: u64, more: usize) {
-        // Without lag, so that both nodes have the same finalized block.
+        // Ends the lag, so that both nodes have the same finalized block.
         self.change(|world| world.set_lag(0));
         self.change(|world| world.replace(below, more));
         for instance in &mut self.instances {
@@ -286,7 +287,7 @@ impl<'a> Run<'a> {
         self.join(|by| by == which).await?;
         if meets {
             self.restart(which, false).await?;
-            // The proxy then knows the chain and nothing else.
+            // After this call the proxy knows the chain id and nothing else about the chain.
             let call = json!([request_for_nothing()]).to_string();
             self.instances[which].send(call).await;
         }
@@ -381,7 +382,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Sends a transaction. All nodes get it.
+    /// Sends a transaction. If one node receives it, the other nodes get it, too.
     async fn send(&mut self, which: usize) {
         let made: Vec<_> = self.worlds.iter().map(|world| world.chain.generate(1).remove(0)).collect();
         let transaction = &made[0];
@@ -429,7 +430,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Makes the current states the oldest ones that later answers may be of: clients read their own writes.
+    /// Makes the current states the oldest that later answers may be of, because clients must read their own writes.
     fn overtake(&mut self, which: usize) {
         self.instances[which].written = self.worlds.iter().map(World::last).collect();
     }

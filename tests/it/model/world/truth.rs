@@ -53,7 +53,7 @@ impl World {
         let Ok(value) = serde_json::from_slice::<Value>(result) else { return false };
         let Some(told) = value["blockHash"].as_str() else { return false };
         let Ok(named) = told.parse::<Hash>() else { return false };
-        // The proxy may have fetched the block that the lie named: then the answer is the transaction in that block.
+        // If the proxy has fetched the block that the lie named, the answer is the transaction in that block.
         if self.number(named).is_some_and(|number| self.number(block) == Some(number))
             && self.is_of_transaction(call, hash, named, result)
         {
@@ -284,8 +284,8 @@ impl World {
         }
     }
 
-    /// Returns whether `result` is a head that the node showed before `until` and whose branch contains the head of this
-    /// state: `latest` does not follow a node that falls back on the same branch.
+    /// Returns whether `result` is a head that the node showed before `until` and whose branch contains the head of
+    /// this state. The proxy does not follow a node that falls back on the same branch at `latest`.
     pub fn allows_as_head(&self, call: &Call, state: &State, until: Instant, result: &Bytes) -> bool {
         if !call.names_the_head() {
             return false;
@@ -298,8 +298,8 @@ impl World {
     }
 }
 
-/// Removes the members that no proof covers: unknown ones, and the contract of a failed creation, which only some nodes
-/// name.
+/// Removes the members that no proof covers: unknown members, and the contract of a failed creation, which only some
+/// nodes name.
 fn without_unproved(mut value: Value) -> Value {
     let items = match &mut value {
         Value::Array(items) => items.iter_mut().collect(),

@@ -1,4 +1,4 @@
-//! Blocks derived from their numbers: the number determines the expected content.
+//! Blocks whose content follows from their numbers, so that tests know the expected content.
 
 use alloy_primitives::B256;
 use bytes::Bytes;

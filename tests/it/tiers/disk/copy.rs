@@ -23,7 +23,7 @@ use holdfast::{
 
 use super::{CHAIN, Directory, content::Content, files, found, open_when_free, put_both};
 
-/// Small segments: many are sealed and deleted meanwhile.
+/// Size of the tier. Its segments are small, so that many are sealed and deleted during the test.
 const SIZE: ByteSize = ByteSize::mib(2);
 
 /// A block of one of two histories.
@@ -90,7 +90,7 @@ async fn copy_made_during_writes_opens() {
         let to = copy.0.clone();
         let mut cp = Command::new("cp");
         cp.arg("-a").arg(format!("{}/.", directory.0.display())).arg(&to).stderr(Stdio::null());
-        // `cp` fails where a segment vanished; the copied files are a copy all the same.
+        // `cp` fails if a segment vanishes, but the test checks the files that it has copied.
         tokio::task::spawn_blocking(move || cp.status().unwrap()).await.unwrap();
         answered += check(&open_when_free(&copy.0, SIZE), NUMBERS).await;
     }
@@ -106,7 +106,7 @@ fn snapshot(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     files(folder).into_iter().map(|path| (relative(path.clone()), fs::read(path).unwrap())).collect()
 }
 
-/// Files are copied in any order: each is from before, from after, or missing.
+/// The copy contains each file as it was before canonicity was forgotten, or after, or not at all.
 #[tokio::test]
 async fn copy_made_while_canonicity_is_forgotten_is_of_one_history() {
     const NUMBERS: u64 = 60;
@@ -151,7 +151,7 @@ async fn copy_made_while_canonicity_is_forgotten_is_of_one_history() {
         drop(disk);
         let disk = open_when_free(&copy.0, ByteSize::mib(1));
         check(&disk, NUMBERS).await;
-        // Canonicity can be forgotten here, too.
+        // The tier can forget canonicity in the copy, too.
         disk.forget_canonicity(CHAIN).await.unwrap();
         drop(disk);
         let disk = open_when_free(&copy.0, ByteSize::mib(1));
@@ -161,7 +161,8 @@ async fn copy_made_while_canonicity_is_forgotten_is_of_one_history() {
     assert!(answered > NUMBERS, "only {answered} numbers were answered");
 }
 
-/// `cp` took the note of the finalized block first and the segments later; in between came blocks of another history.
+/// `cp` copied the note of the finalized block before the segments. In between, the proxy wrote blocks of another
+/// history.
 #[tokio::test]
 async fn numbers_above_the_finalized_block_of_a_copy_never_count() {
     const COMMON: u64 = 10;

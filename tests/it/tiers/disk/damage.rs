@@ -20,7 +20,7 @@ use super::{CHAIN, Directory, content::Content, found, put_both};
 
 const BLOCKS: u64 = 40;
 
-/// Segments of 16 KB: ten of them.
+/// Size of the tier. Its segments have 16 KB, and the blocks fill ten of them.
 const SIZE: ByteSize = ByteSize::kib(256);
 
 #[derive(Clone, Copy, Debug)]
@@ -150,7 +150,7 @@ proptest! {
             let disk = disk.unwrap_or_else(|| directory.open(SIZE));
             nothing_is_wrong(&disk).await;
 
-            // As the cache does: removes damaged parts, and writes missing ones again.
+            // Removes damaged parts and writes missing parts again, as the cache does.
             for number in 0..BLOCKS {
                 let content = Content::new(number);
                 for part in Part::ALL {

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::{CHAIN, Directory, content::Content, found, open, open_when_free, put_both};
 
-/// Segments of 1 MB: several are sealed before the end.
+/// Size of the tier. Its segments have 1 MB, so that several are sealed before the end.
 const SIZE: ByteSize = ByteSize::mib(16);
 
 const KILLS: u64 = 60;
@@ -96,7 +96,7 @@ impl Doomed {
     }
 }
 
-/// Returns whether the whole block is there, and asserts that everything found is right.
+/// Returns whether the tier has the whole block, and asserts that every part found is correct.
 async fn is_whole(disk: &Disk, number: u64) -> bool {
     let content = Content::new(number);
     let mut parts = 0;
@@ -119,7 +119,8 @@ async fn written_blocks_survive_repeated_kills() {
     let directory = Directory::new();
     let mut dice = fastrand::Rng::with_seed(9);
     let mut next = 0;
-    // Until some segments are sealed, too: the machine's speed decides how much is written before a kill.
+    // Continues until some segments are sealed, because the amount that is written before a kill depends on the
+    // machine's speed.
     for kill in (0..).take_while(|kill| *kill < KILLS || sealed(&directory) < 2) {
         let mut doomed = Doomed::start(&directory, next, "");
         let mut written = doomed.line().unwrap().strip_prefix("wrote ").unwrap().parse().unwrap();
@@ -138,7 +139,7 @@ async fn written_blocks_survive_repeated_kills() {
             println!("{} blocks, {bytes}: opened in {took:?}", written + 1);
         }
         assert!((written..=written + 1).contains(&finalized.0), "{finalized:?} after {written}");
-        // All new blocks, and some old ones.
+        // Checks all new blocks, and some old ones.
         let old = (0..20).map(|_| dice.u64(0..=written));
         for number in (next..=written).chain(old) {
             assert!(is_whole(&disk, number).await, "{number} of {written} after kill {kill}");
@@ -153,7 +154,7 @@ async fn written_blocks_survive_repeated_kills() {
     }
 }
 
-/// Returns the number of sealed segments: each has an index.
+/// Returns the number of sealed segments, which have an index each.
 fn sealed(directory: &Directory) -> usize {
     directory
         .files()

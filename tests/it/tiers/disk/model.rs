@@ -89,8 +89,8 @@ impl Model {
         }
     }
 
-    /// Drops blocks above the finalized block: no node has confirmed them. Without a finalized block, forgets all
-    /// canonicity.
+    /// Drops blocks above the finalized block, because no node has confirmed them. Without a finalized block, forgets
+    /// all canonicity.
     fn drop_above_finalized(&mut self) {
         let Some((finalized, _)) = self.finalized else {
             self.standing.clear();
@@ -156,10 +156,10 @@ fn chains(step: Step) -> &'static [ChainKey] {
     }
 }
 
-/// Segments of 16 KB: all possible records together fill several.
+/// Size of a tier with segments of 16 KB, several of which all possible records fill.
 const ROOMY: ByteSize = ByteSize::kib(256);
 
-/// Segments of 1 KB: some records are longer.
+/// Size of a tier with segments of 1 KB, which is shorter than some records.
 const TIGHT: ByteSize = ByteSize::kib(16);
 
 proptest! {

@@ -11,7 +11,7 @@ use super::{CHAIN, Directory, content::Content, found, put_both};
 async fn opening_time_grows_with_the_blocks() {
     for blocks in [2_500, 5_000, 10_000] {
         let directory = Directory::new();
-        // Segments of 32 MB: the last one, which is scanned, is long in comparison with the rest.
+        // Segments have 32 MB, so the last segment, which is scanned, is long in comparison with the rest.
         let size = ByteSize::mib(512);
         let disk = directory.open(size);
         let started = Instant::now();
