@@ -54,12 +54,13 @@ fn main() {
             other => panic!("no such case: {other}"),
         }
     };
-    // Built in advance, and the same number in every run, so that the count does not include building them.
+    // The bodies are built in advance, and their number is the same in every run, so that the count does not include
+    // building them.
     let bodies: Vec<Bytes> = (0..64).map(|at| body(at).into()).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let program = runtime.block_on(async {
         let mut config = Config::default();
-        // Under Valgrind the program is slow: with the default, the count would include refreshes of the head.
+        // Under Valgrind the program is slow, so with the default the count would include refreshes of the head.
         config.chain.max_staleness = Duration::from_secs(3600);
         let program = in_memory::program(&chain, &config);
         for warm in [
@@ -88,7 +89,7 @@ fn run_hits(runtime: &Runtime, program: &InMemory, bodies: &[Bytes], count: usiz
             let mut body = response.into_body();
             while let Some(frame) = body.frame().await {
                 let Ok(mut rope) = frame.unwrap().into_data() else { continue };
-                // Consumed like a socket does, without a copy.
+                // Consumes the body as a socket does, without a copy.
                 rope.advance(rope.remaining());
             }
         }

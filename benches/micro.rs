@@ -103,7 +103,7 @@ fn looking(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("look up");
     let mut at = 0;
     let mut next = || {
-        // A prime step, so that consecutive transactions are not neighbours.
+        // The step is prime, so that consecutive transactions are not neighbours.
         at = (at + 7919) % located.len();
         located[at]
     };

@@ -119,7 +119,8 @@ fn ratio(cache: &impl Keeps, steps: &[Step], data: &[Verified<Block>]) -> f64 {
     f64::from(hits) / f64::from(reads)
 }
 
-/// Old blocks, far below the head: hot ones, and between their reads a scan that reads each block `times` times.
+/// Reads of old blocks, far below the head: a few hot blocks, and between their reads a scan that reads each block
+/// `times` times.
 fn hot_set_and_scan(times: usize, between: usize) -> Vec<Step> {
     let mut steps = vec![Step::Head(BLOCKS * 10)];
     let mut scan = (8..BLOCKS).cycle();
@@ -144,7 +145,7 @@ fn indexers(behind: usize) -> Vec<Step> {
     steps
 }
 
-/// Old blocks, some read more often than others.
+/// Reads of old blocks, some more often than others.
 fn explorers(exponent: f64) -> Vec<Step> {
     let mut chance = Chance(11);
     let mut total = 0.0;

@@ -13,7 +13,7 @@ use holdfast::{
 };
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-/// About as many as in a mainnet block of 2025.
+/// Number of transactions, about as many as in a mainnet block of 2025.
 const TRANSACTIONS: usize = 200;
 
 fn throughput(transactions: usize, bytes: usize) -> Throughput {

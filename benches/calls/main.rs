@@ -59,7 +59,7 @@ impl Row {
         self.content as f64 / self.best as f64
     }
 
-    /// Compares the rounded ratio, as displayed: a single call in a thousand does not miss a target.
+    /// Compares the ratio as rounded for display, so that a single call in a thousand does not miss a target.
     fn is_within(&self, bound: f64) -> bool {
         (self.ratio() * 100.0).round() <= bound * 100.0
     }

@@ -1,18 +1,18 @@
 //! The best plan: the minimum number of upstream calls for a workload.
 //!
 //! The plan knows all future requests and obeys the caching rules of Holdfast. It does not know the block of a
-//! transaction before it has read it. It makes no call before a request needs it, but chooses the call with
-//! regard to later requests:
+//! transaction before it has read the transaction. It makes no call before a request needs it, but chooses the call
+//! with regard to later requests:
 //!
 //! - A request that names a block (the block in either form, a transaction by index, all receipts) costs one
 //!   call for the block or for its receipts. From then on, the whole content is free. A head that upkeep has
 //!   read is free in the form with hashes.
-//! - The first transaction or receipt of an unknown block is fetched alone: one call. From then on the plan
-//!   knows the block, and fetches it whole (or all its receipts) with the next request that needs it. The plan
+//! - The first transaction or receipt of an unknown block is fetched alone, which costs one call. From then on the
+//!   plan knows the block, and fetches it whole (or all its receipts) with the next request that needs it. The plan
 //!   knows without a call which later requests are in that block, so no real cache can match it.
 //! - A head that upkeep has read tells where its transactions are.
 //! - A null receipt is valid under one head for `max_staleness`, but neither across a write nor within
-//!   `max_staleness` after it. The first poll after that fetches it again.
+//!   `max_staleness` after it. The first poll after that time fetches the receipt again.
 //! - Pending transactions and forwarded methods cost one call each.
 //!
 //! Calls that track the chain (heads, finality, chain id) are upkeep and free here, so numbers above the head
@@ -55,7 +55,7 @@ pub enum Need {
     },
     /// A forwarded call.
     Forward,
-    /// As [`Need::Forward`], and invalidates the head.
+    /// A forwarded call that also invalidates the head.
     Write,
 }
 
@@ -63,7 +63,7 @@ pub enum Need {
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
     pub at: Duration,
-    /// The head at that time; `reads_head` tells whether the answer depends on it.
+    /// The head at that time; `reads_head` is whether the answer depends on it.
     pub head: B256,
     pub reads_head: bool,
     pub need: Need,
@@ -81,9 +81,9 @@ pub enum Foresight {
 struct Held {
     block: bool,
     receipts: bool,
-    /// Upkeep has read it as a head, with the hashes of its transactions.
+    /// Whether upkeep has read the block as a head, with the hashes of its transactions.
     with_hashes: bool,
-    /// The plan has read a part of it, so it knows which block to fetch.
+    /// Whether the plan has read a part of the block, and so knows which block to fetch.
     known: bool,
     alone: HashSet<(bool, TxHash)>,
 }

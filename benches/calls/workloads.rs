@@ -84,7 +84,7 @@ pub async fn explorer() -> Cost {
                 let hash = by_rank[zipf.draw(world.random.f64())];
                 let answers =
                     world.ask_all(vec![Ask::Transaction(hash), Ask::Receipt(hash), Ask::BlockNumber]).await;
-                // For the timestamp of the block.
+                // The page shows the timestamp of the block.
                 let number = answers[0]["blockNumber"].as_str().unwrap().trim_start_matches("0x");
                 let number = u64::from_str_radix(number, 16).unwrap();
                 world.sleep(PACE).await;
@@ -159,7 +159,7 @@ pub async fn fork_tests() -> Cost {
     const FORK: u64 = 100;
     let mut world = World::new(4, FORK as usize + 30, 60);
     let mut script = vec![Ask::ChainId, Ask::Block { number: FORK, full: false }];
-    // For BLOCKHASH.
+    // The opcode BLOCKHASH needs the blocks before the fork block.
     script.extend((1..=8).map(|back| Ask::Block { number: FORK - back, full: false }));
     // Replays the fork block up to a transaction.
     script.push(Ask::Block { number: FORK, full: true });
@@ -177,7 +177,7 @@ pub async fn fork_tests() -> Cost {
     script.extend(
         (50..60).map(|number| Ask::BlockByHash { hash: world.hash_at(number), full: number % 2 == 0 }),
     );
-    // For logs.
+    // Tests read the logs of these blocks.
     script.extend((60..64).map(|number| Ask::BlockReceipts { number }));
     for _ in 0..2 {
         for ask in script.clone() {

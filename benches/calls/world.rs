@@ -76,8 +76,9 @@ struct StrawMan {
 // === impl World ===
 
 impl World {
-    /// Creates a chain of `blocks` blocks of `transactions` transactions each, in which all but the last sixteen are final.
-    /// The blocks are so far apart that one answer makes all but the newest of the final ones final.
+    /// Creates a chain of `blocks` blocks of `transactions` transactions each, in which all but the last sixteen are
+    /// final. The blocks are so far apart that, except for the newest final blocks, one answer is enough to make a
+    /// block final.
     pub fn new(seed: u64, blocks: usize, transactions: usize) -> Self {
         Self::with_slots(seed, blocks, transactions, 600)
     }
@@ -195,7 +196,7 @@ impl World {
                 young(number),
             ),
             Ask::BlockByHash { hash, full } => (Need::Block { block: hash, with_hashes: !full }, false),
-            // The call names the block: fetching all of it costs no more.
+            // The call names the block, so fetching the whole block costs no more.
             Ask::TransactionAt { number, .. } => (
                 at(number).map_or(Need::View, |block| Need::Block { block, with_hashes: false }),
                 young(number),
@@ -243,7 +244,7 @@ impl Cost {
         let of = |methods: &'static [&str]| self.content.iter().filter(|it| it.is_any(methods));
         let blocks = || of(&["eth_getBlockByHash", "eth_getBlockByNumber"]);
         let receipts = || of(&["eth_getBlockReceipts"]);
-        // Fetched alone, although the proxy also fetched the whole block before or after.
+        // Counts entries that were fetched alone, although the proxy also fetched the whole block before or after.
         let twice = |alone: &'static [&str], whole: HashSet<B256>| {
             of(alone).filter(|it| it.block.is_some_and(|block| whole.contains(&block))).count()
         };

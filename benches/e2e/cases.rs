@@ -11,7 +11,7 @@ use crate::{folder, servers::Settings};
 const FULL_BLOCKS: u64 = 60;
 const FULL: usize = 200;
 
-/// Number of blocks with one transaction: fetching such a block as a whole has no advantage.
+/// Number of blocks with one transaction, which have no advantage if they are fetched as a whole.
 const SMALL_BLOCKS: usize = 10_000;
 
 /// Number of blocks above all requested blocks, so that the requested ones are final.
@@ -19,7 +19,7 @@ const YOUNG_BLOCKS: usize = 32;
 
 const CONNECTIONS: usize = 64;
 
-/// Number of connections: so few that no two ask for the same block at the same time and share a fetch.
+/// Number of connections in cases where no two may ask for the same block at the same time and share a fetch.
 const FEW: usize = 16;
 
 /// Size of a cache that is too small for the requests, so that cycling through them always misses.
@@ -49,8 +49,8 @@ pub struct Case {
     /// Bodies that warm up every server before the measurement.
     pub warm: Vec<String>,
     pub settings: Settings,
-    /// Whether a comparison with the limit makes sense; `with_proxy_cache`: whether one with a cache keyed by request
-    /// bodies does.
+    /// Whether a comparison with the limit makes sense. `with_proxy_cache` is whether a comparison with a cache keyed
+    /// by request bodies does.
     pub with_limit: bool,
     pub with_proxy_cache: bool,
 }
@@ -59,7 +59,7 @@ pub struct Case {
 pub struct Asked {
     pub chain: DevChain,
     full: Vec<String>,
-    /// Transactions of full blocks; `single`: of small ones.
+    /// Transactions of full blocks. `single` has those of small blocks.
     transactions: Vec<String>,
     single: Vec<String>,
 }
@@ -105,7 +105,7 @@ impl Asked {
         let small = FULL_BLOCKS + 1..=FULL_BLOCKS + SMALL_BLOCKS as u64;
         Self {
             full: (1..=FULL_BLOCKS).map(|number| format!("{:#x}", hash(number))).collect(),
-            // 10,000 transactions in 50 blocks.
+            // These are 10,000 transactions in 50 blocks.
             transactions: (1..=50).flat_map(transactions_of).collect(),
             single: small.flat_map(transactions_of).collect(),
             chain,
@@ -189,7 +189,7 @@ impl Asked {
         };
         let transactions = || Load::new("txs", "random", self.transaction_calls());
         let full_blocks = || Load::new("block", "random", self.blocks(true));
-        // By number, the most common request.
+        // Requests by number are the most common.
         let with_hashes =
             (1..=50).map(|number| call("eth_getBlockByNumber", &format!(r#""{number:#x}",false"#)));
         let receipts_of =

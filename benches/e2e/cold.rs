@@ -22,11 +22,12 @@ const READERS: usize = 16;
 const BLOCKS: u64 = 64;
 const TRANSACTIONS: usize = 300;
 
-/// Room for the cached answer and about four of the blocks, so that each block is evicted before its next read.
+/// Cache size. It has room for the cached answer and about four of the blocks, so that each block is evicted before
+/// its next read.
 const CACHE: &str = "1 MiB";
 
-/// Niceness of the load, so that it yields to the reader of cached answers on the same core: the benchmark measures the
-/// server.
+/// Niceness of the load, so that it yields to the reader of cached answers on the same core, because the benchmark
+/// measures the server and not the load.
 const NICENESS: i32 = 10;
 
 /// Warm-up before a measurement.
@@ -43,9 +44,9 @@ pub struct Cold {
 struct Measured {
     server: String,
     undisturbed: Hits,
-    /// In parallel with cold reads that Holdfast proves.
+    /// Hits in parallel with cold reads that Holdfast proves.
     proved: Hits,
-    /// In parallel with cold reads that Holdfast checks structurally.
+    /// Hits in parallel with cold reads that Holdfast checks structurally.
     structural: Hits,
 }
 
@@ -104,7 +105,7 @@ impl Bench<'_> {
             let settings = Settings { flags: flags.collect(), ..Settings::default() };
             build.start(world.node.address(), self.core, &settings)
         };
-        // Sequentially, because two servers would compete for one core.
+        // The servers run one after the other, because two servers would compete for one core.
         let server = start(&[]);
         let mut alone = Vec::new();
         let mut proved = Vec::new();

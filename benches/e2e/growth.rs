@@ -70,7 +70,7 @@ struct Churned {
     what: &'static str,
     cache_mib: f64,
     counted_mib: f64,
-    /// Maximum.
+    /// Maximum resident memory.
     rss_mib: f64,
     /// Number of times that the whole cache was replaced.
     turns: f64,

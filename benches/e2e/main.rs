@@ -245,7 +245,7 @@ fn measure_case(
     // Round 0 is a warm-up.
     for round in 0..=rounds {
         let count = entrants.len();
-        // So that no server always follows the same other.
+        // Rotates the order, so that no server always follows the same other server.
         entrants.rotate_left(1 % count);
         for entrant in &mut entrants {
             let seconds = if round == 0 { 1 } else { seconds };

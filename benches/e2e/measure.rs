@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{cases::Load, folder, machine, servers::Server};
 
-/// Length of a tick: the kernel reports hundredths of a second, independently of its own tick.
+/// Length of a tick. The kernel reports hundredths of a second, independently of its own tick.
 const TICK_MICROS: f64 = 10_000.0;
 
 /// Share of a core that other processes may use before a round counts as disturbed.
@@ -89,12 +89,12 @@ pub fn round(
     }
 }
 
-/// As [`round()`], but without the cost of connecting: it reads the requests, from Holdfast's own counter, and the CPU
-/// time only after all connections are open.
+/// Does the same as [`round()`], but without the cost of connecting: reads Holdfast's own counter of requests and the
+/// CPU time only after all connections are open.
 pub fn steady_round(server: &Server, load: &Load, seconds: u32, seed: u32) -> Round {
     let lead = if load.connections > 1000 { 5 } else { 1 };
     thread::scope(|scope| {
-        // One second longer, so that all connections stay open until the last reading.
+        // The load runs one second longer, so that all connections stay open until the last reading.
         let loading = scope.spawn(|| wrk(server, load, lead + seconds + 1, seed));
         thread::sleep(Duration::from_secs(lead.into()));
         let (used, calls) = (Used::now(server.pid, server.core), server.calls());

@@ -39,7 +39,7 @@ pub fn ratios(report: &Report) -> Option<String> {
         |case: &CaseReport| -> Vec<_> { servers.iter().map(|server| case.ratio(server, LIMIT)).collect() };
     let most =
         cases.iter().flat_map(|case| ratios(case)).flatten().map(|spread| spread.median).fold(2.0, f64::max);
-    // A logarithmic scale, in doublings.
+    // The scale is logarithmic, in doublings.
     let doublings = (most * 1.2).log2().ceil();
     let room = WIDTH - LABELS - 70.0;
     let x = |ratio: f64| {

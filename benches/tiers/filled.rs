@@ -21,7 +21,8 @@ use tokio::time::Instant;
 
 use crate::{folder, short};
 
-/// Number of blocks requested under load: far more than fit into memory, and few enough for a Redis on any machine.
+/// Number of blocks requested under load. They are far more than fit into the memory cache, and few enough for a
+/// Redis on any machine.
 pub const ASKED: u64 = 1000;
 
 pub struct Filled {

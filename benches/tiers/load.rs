@@ -23,7 +23,7 @@ const CORE: usize = 1;
 /// Number of connections with sequential requests.
 const CLIENTS: u64 = 8;
 
-/// Length of a tick: the kernel reports hundredths of a second.
+/// Length of a tick. The kernel reports hundredths of a second.
 const TICK_MILLIS: f64 = 10.0;
 
 /// Requests, each about a random block.
@@ -61,7 +61,7 @@ pub fn measure(binary: &Path, filled: &Filled, node: &DevNode, rounds: u32, seco
     for (name, of_case) in CASES.iter().zip(&took) {
         let (memory, node) = (&of_case[0].answers, &of_case[of_case.len() - 1].answers);
         for (server, of) in servers.iter().zip(of_case) {
-            // Ratios within a round.
+            // The ratios compare servers within a round.
             let ratio =
                 |to: &[f64]| spread(of.answers.iter().zip(to).map(|(own, other)| own / other).collect());
             table += &format!(
@@ -78,7 +78,7 @@ pub fn measure(binary: &Path, filled: &Filled, node: &DevNode, rounds: u32, seco
     table
 }
 
-/// Starts the servers: memory first, the node last.
+/// Starts the servers. The first answers from memory, the last from the node.
 fn start(binary: &Path, filled: &Filled, node: &DevNode) -> Vec<Server> {
     let with = |name: &str, size: &str, flags: &[&str]| {
         let mut all = vec!["--cache-size".to_owned(), size.to_owned()];

@@ -49,7 +49,8 @@ pub fn measure(binary: &Path, filled: &Filled, node: &DevNode, rounds: u32) -> S
     for round in 0..rounds {
         for (row, (_, start)) in rows.iter().enumerate() {
             for (column, by) in columns.into_iter().enumerate() {
-                // Another block each time. The page cache may have it, as after any restart of only the process.
+                // Asks for another block each time. The page cache may contain it, as after any restart of only the
+                // process.
                 let number = 1 + u64::from(round) * 97 % filled.blocks;
                 let asked = filled.chain.calls_total();
                 let time = start.first_answer(filled, by, number);
