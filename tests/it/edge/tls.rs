@@ -377,7 +377,7 @@ async fn tls_is_not_switched_on_while_running() {
     let process = process::serve(&node).file(&path).run().await;
     fs::write(&path, format!("[tls]\ncert = {:?}\nkey = {:?}\n", pair.cert, pair.key)).unwrap();
     process.signal(Signal::HUP);
-    let warned = process.line("take effect at the next start only").await;
+    let warned = process.line("take effect only after a restart").await;
     assert!(warned.contains("tls.cert, tls.key"), "{warned}");
     assert!(process.client().ask("eth_gasPrice", json!([])).await.is_ok());
     drop(TcpStream::connect(process.address()).await.unwrap());
