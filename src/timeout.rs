@@ -1,7 +1,7 @@
 //! A time-out for a future.
 //!
-//! It works like tokio's, but sets a timer only if the future is pending at the first poll, because most answers and
-//! most bodies are ready by then.
+//! It works like tokio's time-out, but sets a timer only if the future is pending at the first poll, because most
+//! answers and most bodies are ready by then.
 
 use std::{
     future::Future,
