@@ -83,7 +83,7 @@ impl World {
         Self::with_slots(seed, blocks, transactions, 600)
     }
 
-    /// As [`World::new`], with `slot_seconds` seconds between two blocks.
+    /// Same as [`World::new`], but with `slot_seconds` seconds between two blocks.
     pub fn with_slots(seed: u64, blocks: usize, transactions: usize, slot_seconds: u64) -> Self {
         let config =
             devchain::Config { keep_calls: 1_000_000, seed, slot_seconds, ..devchain::Config::default() };
