@@ -219,7 +219,7 @@ async fn gzip_has_the_right_length_over_sockets() {
     let mut raw = client::Raw::connect(proxy.address()).await;
     let head = client::post_head(body.len()).replace("host:", "accept-encoding: gzip\r\nhost:");
     for _ in 0..3 {
-        // On one connection, a length that is off by one would break the next answer.
+        // All requests use one connection, where a wrong length would break the next answer.
         raw.write(format!("{head}{body}")).await;
         let response = raw.response().await;
         assert_eq!(response.header("content-encoding"), Some("gzip"));

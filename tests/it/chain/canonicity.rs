@@ -34,7 +34,7 @@ use crate::support::{
     upstream,
 };
 
-/// Longer than `max_staleness`.
+/// A time longer than `max_staleness`.
 const STALE: Duration = Duration::from_millis(1100);
 
 /// Configuration of a chain whose finalized block is two below the head.
@@ -42,7 +42,8 @@ fn fast_finality() -> devchain::Config {
     devchain::Config { safe_distance: 1, finalized_distance: 2, ..devchain::Config::default() }
 }
 
-/// As [`fast_finality`], with an hour between blocks, so that one answer makes a block below the finalized one final.
+/// Same as [`fast_finality`], but with an hour between blocks, so that one answer makes a block below the finalized
+/// block final.
 fn slow_blocks() -> devchain::Config {
     devchain::Config { slot_seconds: 3600, ..fast_finality() }
 }

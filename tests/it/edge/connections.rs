@@ -31,7 +31,7 @@ const ENOUGH: Duration = Duration::from_secs(2);
 /// Long enough to be noticed as a wait.
 const DELAY: Duration = Duration::from_millis(500);
 
-/// Longer than any test waits.
+/// A time longer than any test waits.
 const FOR_EVER: Duration = Duration::from_secs(600);
 
 const BIG: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["latest",true]}"#;

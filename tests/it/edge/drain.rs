@@ -30,7 +30,7 @@ const DELAY: Duration = Duration::from_millis(500);
 /// Time that a draining server gives accepted connections to send their first request.
 const HEARING: Duration = Duration::from_millis(250);
 
-/// Longer than any test waits.
+/// A time longer than any test waits.
 const FOR_EVER: &str = "10m";
 
 #[tokio::test]

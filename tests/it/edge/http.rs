@@ -311,7 +311,7 @@ async fn notifications_are_not_answered() {
     // The proxy does not forward reads as notifications.
     assert_eq!(node.calls_total(), 0);
 
-    // It forwards a write.
+    // The proxy forwards a write as a notification.
     let write = json!({ "jsonrpc": "2.0", "method": "eth_sendRawTransaction", "params": [raw] });
     let answer = client.send(write.to_string()).await;
     assert_eq!((answer.status, answer.body.len()), (StatusCode::NO_CONTENT, 0));

@@ -92,7 +92,8 @@ struct Run {
 
 fn settings(setting: Setting) -> (Config, devchain::Config) {
     let mut config = Config::default();
-    // Longer than any delay in the programs, and short enough that a hanging call does not end every other time limit.
+    // This timeout is longer than any delay in the programs, and short enough that other time limits do not expire
+    // during one hanging call.
     config.upstream.timeout = Duration::from_secs(10);
     config.upstream.endpoints = vec![holdfast::upstream::EndpointConfig {
         consistent: setting.consistent,

@@ -99,7 +99,7 @@ pub enum Step {
 #[derive(Clone, Copy, Debug)]
 pub enum Finality {
     Trailing,
-    /// This many blocks below the head.
+    /// The block this many blocks below the head.
     At(u64),
     Null,
     Error,
@@ -140,7 +140,7 @@ pub enum Question {
 
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
-    /// This far below the head; negative numbers are above it.
+    /// The block this far below the head. A negative number is above the head.
     Below(i8),
     /// This block number.
     At(u64),

@@ -69,7 +69,7 @@ pub fn https(address: SocketAddr, authority: &Authority) -> Client {
     Client { http, url: format!("https://{address}") }
 }
 
-/// As [`https`], but with HTTP/1.1 only.
+/// Same as [`https`], but with HTTP/1.1 only.
 pub fn https1(address: SocketAddr, authority: &Authority) -> Client {
     let http = plain_client(|builder| builder.http1_only().tls_certs_only([authority.certificate()]));
     Client { http, url: format!("https://{address}") }

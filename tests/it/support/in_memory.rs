@@ -83,7 +83,7 @@ pub fn address(name: &str) -> EndpointAddress {
     EndpointAddress::resolve(&EndpointConfig::at(format!("http://{}.test", name.replace(' ', "-")))).unwrap()
 }
 
-/// As [`program`], in front of several nodes in the order of the configured endpoints.
+/// Same as [`program`], but in front of several nodes, in the order of the configured endpoints.
 pub fn program_over(chains: &[&DevChain], config: &Config) -> InMemory {
     let endpoints = chains.iter().zip(0..).map(|(chain, at)| {
         let config = config.upstream.endpoints.get(at).cloned();
@@ -92,12 +92,12 @@ pub fn program_over(chains: &[&DevChain], config: &Config) -> InMemory {
     program_of(endpoints.collect(), config)
 }
 
-/// As [`program`], in front of these endpoints.
+/// Same as [`program`], but in front of these endpoints.
 pub fn program_of(endpoints: Vec<EndpointParts>, config: &Config) -> InMemory {
     program_with(endpoints, config, |_| Tiers::default())
 }
 
-/// As [`program`], with this verifier.
+/// Same as [`program`], but with this verifier.
 pub fn program_verified_by(
     chain: &DevChain,
     config: &Config,
@@ -107,7 +107,7 @@ pub fn program_verified_by(
     assemble(endpoints, config, |_| Tiers::default(), verifier)
 }
 
-/// As [`program_of`], with tiers.
+/// Same as [`program_of`], but with tiers.
 pub fn program_with(
     endpoints: Vec<EndpointParts>,
     config: &Config,

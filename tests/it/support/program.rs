@@ -27,7 +27,7 @@ pub fn holdfast(arguments: &[&str]) -> Command {
     on_its_own(Command::new(env!("CARGO_BIN_EXE_holdfast")), arguments)
 }
 
-/// As [`holdfast`], with a limit on open files: `ulimit` takes the arguments of the shell's `ulimit`.
+/// Same as [`holdfast`], but with a limit on open files. `ulimit` has the arguments of the shell's `ulimit`.
 pub fn holdfast_under(ulimit: &str, arguments: &[&str]) -> Command {
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!(r#"ulimit {ulimit} && exec "$0" "$@""#), env!("CARGO_BIN_EXE_holdfast")]);

@@ -39,7 +39,7 @@ pub async fn start(node: &Node, directory: &Path, ready: bool) -> Proxy {
     start_with(node, directory, ready, |_| {}).await
 }
 
-/// As [`start`], with further configuration.
+/// Same as [`start`], but with further configuration.
 pub async fn start_with(
     node: &Node,
     directory: &Path,

@@ -119,7 +119,7 @@ async fn after_a_switch_the_new_node_says_filter_not_found() {
     for (endpoint, configured) in endpoints.iter_mut().zip(&config.upstream.endpoints) {
         endpoint.config = configured.clone();
     }
-    // Without its address, the endpoint does not count as the one from before.
+    // Without its address, the proxy treats this as a new endpoint instead of the one from before.
     endpoints[0].address = None;
     let (reached, is_off) = (endpoints[0].transport.clone(), is_down.clone());
     endpoints[0].transport = BoxCloneSyncService::new(service_fn(move |calls| {
@@ -183,7 +183,7 @@ async fn filters_stay_with_the_primary_until_it_is_removed() {
     let replace = |chains: &[(&str, &DevChain)]| {
         program.upstream.replace(parts(chains), &config.upstream);
     };
-    // With a second node beside it, the first keeps its filters.
+    // The first node keeps its filters when a second node is added.
     replace(&[("devchain 0", &first), ("devchain 1", &second)]);
     introduced(&program).await;
     first.mine(1);

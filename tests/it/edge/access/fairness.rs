@@ -15,7 +15,7 @@ use crate::support::{
     proxy, upstream,
 };
 
-/// Longer than any call of the modest client may take.
+/// A time longer than any call of the modest client may take.
 const SLOW: Duration = Duration::from_secs(20);
 
 #[tokio::test(start_paused = true)]
