@@ -117,7 +117,7 @@ impl BlockLookup<'_> {
 
     fn transaction_in(&self, query: Query) -> LookupPlan {
         let Some(index) = query.index else { return LookupPlan::Forward };
-        let content = |hash| self.entries.transaction_answer(hash, index, true);
+        let content = |hash| self.entries.transaction_answer(hash, index, None);
         if self.entries.demands_proof(Kind::Transactions) {
             return self.in_block(Query::new(Part::Block, query.at), content);
         }

@@ -51,7 +51,7 @@ impl TransactionLookup<'_> {
             if is_receipt {
                 self.entries.receipt_answer(hash, home.block, index)
             } else {
-                self.entries.transaction_answer(home.block, index, false)
+                self.entries.transaction_answer(home.block, index, Some(hash))
             }
         };
         match self.locate(hash, query.part, arrival) {

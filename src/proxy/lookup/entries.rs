@@ -39,26 +39,29 @@ impl<'a> Entries<'a> {
         CachedAnswer::cached(Part::Block, bytes, renew)
     }
 
-    /// Answers with a transaction from its cached block, or with a single transaction. If `or_null`, answers `null` if a
-    /// proved block has no transaction at the index.
+    /// Answers with a transaction from its cached block, or with a single transaction. A query by hash names the
+    /// transaction. A query by index is answered with `null` if a proved block has no transaction at that index.
     pub(super) fn transaction_answer(
         &self,
         hash: BlockHash,
         index: TxPosition,
-        or_null: bool,
+        named: Option<TxHash>,
     ) -> Option<CachedAnswer> {
         if self.state.derivations.allow(Part::Transaction)
             && let Some(block) = self.block_of(hash)
         {
             return match block.transaction(index) {
                 Some(bytes) => Some(self.block_answer(&block, bytes)),
-                None if or_null && block.is_proved() => Some(CachedAnswer::cached(Part::Block, NULL, None)),
+                None if named.is_none() && block.is_proved() => {
+                    Some(CachedAnswer::cached(Part::Block, NULL, None))
+                }
                 None => None,
             };
         }
-        // Do not answer a query by index with a transaction that was fetched by its hash: it only claims its index.
+        // Only the node's word puts a single transaction at this index. It answers a query by index only if the node
+        // was asked for this index, and a query by hash only if it is that transaction.
         let single = self.state.cache.single_transaction(hash, index)?;
-        if or_null && !single.is_asked_of_block() {
+        if !named.map_or(single.is_asked_of_block(), |named| single.hash() == named) {
             return None;
         }
         let number = single.place()?.number;
@@ -79,7 +82,9 @@ impl<'a> Entries<'a> {
             let renew = self.receipts_renew(&receipts);
             return Some(CachedAnswer::cached(Part::Receipts, receipts.receipt(index)?, renew));
         }
-        let single = self.state.cache.single_receipt(hash, index)?;
+        // A single receipt with a false block hash may be stored at the place of another transaction.
+        let single =
+            self.state.cache.single_receipt(hash, index).filter(|single| single.hash() == transaction)?;
         let renew = self
             .renews(Kind::Receipts, &single, single.place().number)
             .then_some(Query::new(Part::Receipt, transaction));

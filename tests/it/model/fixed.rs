@@ -280,3 +280,19 @@ fn batch_after_an_unseen_reorg_is_answered() {
     ];
     run(Setting { switched: true, ..ORDINARY }, &steps).unwrap();
 }
+
+/// A lie puts the receipt of one transaction into an orphan, at the place of another transaction.
+#[test]
+fn receipt_of_another_transaction_at_a_place_is_not_served() {
+    let steps = [
+        Step::Mine(1, 3),
+        Step::RefuseWhole { receipts: true, times: 3 },
+        Step::IncludeDropped,
+        Step::FalsePlace { receipt: false, transaction: 7629, orphan: false, times: 1, anew: false },
+        Step::Slow { late: false, millis: 20 },
+        Step::Shuffle { depth: 2, deal: vec![113, 105] },
+        Step::FalsePlace { receipt: true, transaction: 50947, orphan: true, times: 1, anew: false },
+        Step::Ask(Question::Receipt(49473)),
+    ];
+    run(Setting { followed: true, ..ORDINARY }, &steps).unwrap();
+}
