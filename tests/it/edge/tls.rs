@@ -235,7 +235,7 @@ async fn plain_http_on_a_tls_port_gets_an_explanation() {
     let proxy = proxy::new().upstream(&node).tls(&authority.pair()).run().await;
     let answer = client::http(&proxy).call("eth_chainId", json!([])).await;
     assert_eq!(answer.status, 400);
-    assert!(answer.text().contains("https://"), "{}", answer.text());
+    assert!(answer.text().contains("retry with https"), "{}", answer.text());
     // A large request gets the same answer. HTTP/2 without TLS fails.
     let mut client = Raw::connect(proxy.address()).await;
     client.write(post(&"x".repeat(1 << 20))).await;
