@@ -185,7 +185,7 @@ async fn known_chain_id_with_another_genesis_is_warned_about() {
         let process = process::serve(&node).run().await;
         process.says("upstream identified").await;
         assert!(process.client().ask("eth_gasPrice", json!([])).await.is_ok());
-        let warning = "that of Ethereum Mainnet, but block 0 is not";
+        let warning = "the chain id of Ethereum Mainnet, but another genesis block";
         if warns {
             process.says(warning).await;
         } else {
