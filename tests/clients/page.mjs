@@ -76,7 +76,7 @@ async function load() {
     const { result: head } = await call('eth_getBlockByNumber', ['latest', false])
     const older = Array.from({ length: 12 }, (_, at) => call('eth_getBlockByNumber', [`0x${((at * 3) % 36).toString(16)}`, at % 2 === 0]))
     const receipts = head.transactions.slice(0, 4).map((hash) => call('eth_getTransactionReceipt', [hash]))
-    await Promise.all([...older, ...receipts, call('eth_getBlockByNumber', ['0x01', true])])
+    await Promise.all([...older, ...receipts, call('debug_unknown', [])])
     await new Promise((resolve) => setTimeout(resolve, 40))
   }
 }

@@ -98,9 +98,20 @@ fn receipts_query_accepts_every_block_form() {
     let by_hash = Some(Query::new(Part::Receipts, At::Hash(hash.parse().unwrap())));
     assert_eq!(read(format!(r#"["{hash}"]"#)), by_hash);
     assert_eq!(read(format!(r#"[{{"blockHash":"{hash}"}}]"#)), by_hash);
-    assert_eq!(read(format!(r#"[{{"blockHash":"{hash}","requireCanonical":true}}]"#)), None);
+    for required in [false, true] {
+        let params = format!(r#"[{{"blockHash":"{hash}","requireCanonical":{required}}}]"#);
+        assert_eq!(read(params.clone()), by_hash);
+        assert_eq!(by_hash.unwrap().requires_canonical(&Params::from_own(params)), required);
+    }
+    let by_number = Some(Query::new(Part::Receipts, BlockNumber(16)));
+    assert_eq!(read(r#"[{"blockNumber":"0x10"}]"#.into()), by_number);
+    for odd in
+        [r#"{"blockNumber":16}"#.to_owned(), format!(r#"{{"blockNumber":"0x1","blockHash":"{hash}"}}"#)]
+    {
+        assert_eq!(read(format!("[{odd}]")), None, "{odd}");
+    }
     assert_eq!(read(r#"["latest"]"#.into()), Some(Query::new(Part::Receipts, Tag::Latest)));
-    assert_eq!(read(r#"["0x10"]"#.into()), Some(Query::new(Part::Receipts, BlockNumber(16))));
+    assert_eq!(read(r#"["0x10"]"#.into()), by_number);
     for odd in ["[]", "[1]", r#"["0x01"]"#, r#"["latest",1]"#, "[{}]", "[null]"] {
         assert_eq!(read(odd.into()), None, "{odd}");
     }
