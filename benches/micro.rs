@@ -117,7 +117,8 @@ fn looking(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Measures that blocks of a hostile upstream cost no more than others of their size.
+/// Compares the cost of an ordinary block with that of two blocks of a hostile upstream, whose transaction hashes are
+/// similar or equal. They should not cost more.
 fn inserting(criterion: &mut Criterion) {
     let colliding = |n: u64| {
         let mut hash = B256::repeat_byte(0x5a);

@@ -27,7 +27,7 @@ pub const ASKED: u64 = 1000;
 
 pub struct Filled {
     pub chain: DevChain,
-    /// Number of final blocks, starting at 1, all of them on disk.
+    /// Number of final blocks, all of them on disk. The first one is block 1.
     pub blocks: u64,
     pub data: PathBuf,
     /// Contains the blocks that the load requests.
