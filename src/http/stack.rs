@@ -69,9 +69,9 @@ where
         .layer(CorsLayer(settings.cors().clone()))
         // Rescue is above everything that can fail, so that no raw error and no panic escapes from the layers below.
         .layer(RescueLayer(edge.access.metrics().clone()))
-        // Authentication is above the in-flight limit, so that a refused request takes no permit. This layer passes the
-        // client's policy and rate on in `Caller`. The layers of `proxy/stack.rs` apply both to each call, because a
-        // request may contain a thousand calls.
+        // Authentication is above the in-flight limit, so that a refused request takes no permit. This layer puts the
+        // client's policy and rate limit into `Caller`. The layers of `proxy/stack.rs` apply both to each call, because
+        // a request may contain a thousand calls.
         .layer(AuthLayer::new(edge.access, edge.listen, browser_hint(edge.admin).into()))
         // This limit refuses excess requests before their bodies are read. Requests that wait here instead would take
         // up the memory that the limit saves.

@@ -113,8 +113,8 @@ fn small_body<B>(request: Request<B>) -> Option<B> {
     is_small.then(|| request.into_body())
 }
 
-/// Refuses a request after its body has arrived. A client that is still sending its body can lose the answer: some clients
-/// report a broken connection instead.
+/// Reads the body, if it is given, and then refuses the request. Without the read, a client that is still sending its
+/// body could miss the refusal: some clients report a broken connection instead.
 async fn refuse<B: Body>(body: Option<B>, refusal: HttpError) -> Result<Response<RpcBody>, HttpError> {
     if let Some(body) = body {
         let mut body = pin!(body);
