@@ -181,7 +181,7 @@ async fn reorg_is_followed_block_by_block() {
     assert_eq!(whole_blocks(&chain), 3);
 }
 
-/// Returns the number of calls for a full block by hash. The proxy also asks for blocks without transactions.
+/// Returns the number of calls for a full block by hash. Calls for a block with transaction hashes do not count.
 fn whole_blocks(chain: &DevChain) -> usize {
     let blocks = chain.calls();
     let is_block =

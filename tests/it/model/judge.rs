@@ -1,4 +1,4 @@
-//! The rules for answers in front of one node.
+//! The rules for the answers of a proxy in front of one node.
 //!
 //! - An answer equals the node's answer at some moment during the call, or at most `max_staleness` before it arrived.
 //! - After the proxy has shown a head to a client, it answers no later call with an older state of the chain.
