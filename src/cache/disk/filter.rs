@@ -31,7 +31,7 @@ impl Filter {
         filter
     }
 
-    /// Returns whether the filter may have been made with `key`; `false` is certain.
+    /// Returns whether the filter may contain `key`. If this is `false`, the filter does not contain it.
     pub(super) fn may_have(&self, key: u64) -> bool {
         let (line, mut bits) = self.bits(key);
         self.0.get(line).is_some_and(|line| bits.all(|bit| line[bit / 64] & (1 << (bit % 64)) != 0))

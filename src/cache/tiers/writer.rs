@@ -142,7 +142,8 @@ impl Writer {
         let _ = self.sender.try_send(work);
     }
 
-    /// Same as [`tell`](Self::tell), for work that nothing queues again. Returns `false` if the queue is full.
+    /// Same as [`tell`](Self::tell), for work that is not queued again later. Returns `false` if the queue is full and
+    /// the work is lost.
     #[must_use]
     pub(super) fn try_tell(&self, work: Work) -> bool {
         self.sender.try_send(work).is_ok()
