@@ -15,8 +15,8 @@ pub(crate) trait CanonicityListener: fmt::Debug + Send + Sync {
     /// the listener loaded entries before any upstream had shown its chain.
     fn chain_adopted(&self, chain: &ChainIdentity) -> bool;
 
-    /// Called before and after the view forgets canonical blocks. The listener must ignore entries that it is loading
-    /// at that time.
+    /// Called before the view forgets all canonicity. If it forgets because of a write that can reset the chain, called
+    /// again afterwards. From then on, the listener's index of canonical blocks counts as unconfirmed.
     fn canonicity_doubted(&self);
 
     /// Called after the view has forgotten all canonicity; the listener must do the same.
