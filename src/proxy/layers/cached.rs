@@ -51,7 +51,8 @@ impl<S> Layer<S> for CachedLayer {
 }
 
 impl CachedLayer {
-    /// Returns the answer to a call or, for a miss, the plan of its lookup; `None` if the call makes no valid query.
+    /// Returns the answer to a call or, for a miss, the plan of its lookup; `None` if the call makes no valid query, or
+    /// requires a canonical block and the view does not show that its block is canonical.
     fn look_up(&self, request: &Request) -> Either<Answered, Option<LookupPlan>> {
         let packet = request.packet();
         let query = match &request.call().query {

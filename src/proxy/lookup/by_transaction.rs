@@ -78,7 +78,7 @@ impl TransactionLookup<'_> {
     /// block that they name. Plans a full block, unless that block is cached already.
     fn confirm(&self, Location { home, .. }: Location, single: Query) -> LookupPlan {
         if self.entries.view.tracker().head().is_none() {
-            // The first head discards everything known about block numbers before it.
+            // Fetch the head first: when it arrives, the view discards all earlier answers for single numbers.
             return LookupPlan::FetchHead;
         }
         let is_cached = self.entries.block_of(home.block).is_some()

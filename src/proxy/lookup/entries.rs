@@ -58,8 +58,8 @@ impl<'a> Entries<'a> {
                 None => None,
             };
         }
-        // Only the node's word puts a single transaction at this index. It answers a query by index only if the node
-        // was asked for this index, and a query by hash only if it is that transaction.
+        // The index of a single transaction is unverified. So the transaction answers a query by index only if the node
+        // was asked for this index, and a query by hash only if it has that hash.
         let single = self.state.cache.single_transaction(hash, index)?;
         if !named.map_or(single.is_asked_of_block(), |named| single.hash() == named) {
             return None;
@@ -96,8 +96,9 @@ impl<'a> Entries<'a> {
         self.renews(Kind::Receipts, receipts, number).then_some(Query::new(Part::Receipts, block))
     }
 
-    /// Returns whether to fetch an entry again: it is unproved, it was requested before its block became final, and the
-    /// block is final now. Nodes make most mistakes about new blocks.
+    /// Returns whether to fetch an entry again: entries of this kind get only structural checks, this one is unproved
+    /// and was requested before its block became final, and the block is final now. Nodes make most mistakes about new
+    /// blocks.
     pub(super) fn renews<T>(&self, kind: Kind, content: &Verified<T>, number: BlockNumber) -> bool {
         self.demands(kind) == Demand::Structural && !content.lasts() && self.view.tracker().is_final(number)
     }

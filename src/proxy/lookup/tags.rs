@@ -18,7 +18,8 @@ pub(crate) enum TagMeaning {
     Unknown,
     /// A block on another branch than the blocks of the packet's other tags.
     Apart,
-    /// A block that may be on the same branch as those: another refresh of the head will decide.
+    /// A block that may be on the same branch as the blocks of the packet's other tags: another refresh of the head
+    /// decides.
     Unsure,
     /// No known block: the node must answer the call.
     Nothing,

@@ -155,8 +155,8 @@ impl Answerer {
         let packet = asked.request.packet();
         let client = packet.caller().client;
         loop {
-            // The tracker still knows whether a head left the chain since the arrival. The blocks of other tags may be
-            // below the tracked blocks, so only changes from now on count.
+            // For `latest`, changes since the arrival count, because the tracker still knows them. The blocks of other
+            // tags may be below the tracked blocks, so only changes from now on count.
             let since = if tag == Tag::Latest { arrival } else { self.view.clock().now() };
             let Some(link) = self.find_meaning(asked, tag, arrival).await? else {
                 // The wait may have shown that an endpoint serves a wrong chain.
@@ -164,7 +164,8 @@ impl Answerer {
                 let forwarding = Box::pin(self.forwarder.forward_as_asked(asked, arrival));
                 let answered = self.concurrency.within(client, forwarding).await?.answered;
                 let is_content = answered.answer.is_content();
-                // Nothing shows whether this answer and those to the other calls are of the same block.
+                // Nothing shows whether this answer is on the same branch as the answers to the packet's other calls by
+                // tag.
                 if is_content && packet.has_several_tags(tag) && !self.view.tracker().is_suspended() {
                     return Err(CallError::Left { tag });
                 }

@@ -236,7 +236,7 @@ impl AnswerFetcher {
         self.existing.transactions_in(known.block).is_some_and(|count| count > 0)
     }
 
-    /// Returns whether an answer says that a block does not exist that the view named.
+    /// Returns whether an answer denies a block that the view named.
     fn denies_block(&self, asked: &QueryCall, fetch: Query, answer: &Answer) -> bool {
         let At::Hash(block) = fetch.at else { return false };
         // An index past the last transaction is absent from every block.
@@ -289,8 +289,8 @@ impl AnswerFetcher {
         Err(CallError::Lacking { what: fetch })
     }
 
-    /// Fetches the block at a number, so that the view learns if it has changed. Missing receipts say nothing about
-    /// their block: the node may have pruned them.
+    /// Fetches the block at a number, so that the view learns whether it has changed. Missing receipts alone do not
+    /// show that, because the node may have pruned them.
     async fn check_place(&self, number: BlockNumber) {
         let block = Query::new(Part::BlockWithHashes, number);
         let _ = self.fetcher.fetch(block, self.view.clock().now()).await;

@@ -155,7 +155,7 @@ impl Fetcher {
             return false;
         }
         let fetched = self.fetch(query, arrival).await;
-        // Also after an answer: one that may not enter the cache would otherwise cause a fetch with every call.
+        // Note the fetch even if it succeeded: if its answer may not enter the cache, every call would fetch it again.
         self.state.uncacheable.note(query);
         fetched.is_ok_and(|shared| !matches!(shared.value, Fetched::Other(_)))
     }

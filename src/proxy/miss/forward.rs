@@ -104,8 +104,8 @@ impl Forwarder {
         Ok(Forwarded { answered: Answered::new(answer, Outcome::Miss), place, before, sent })
     }
 
-    /// Returns whether a forwarded answer is of a block that may have left the chain, by a view at least as new as
-    /// the answer.
+    /// Returns whether the block of a forwarded answer may have left the chain. Refreshes the view before returning
+    /// true, because the answer may be newer than the view.
     pub(super) async fn is_excluded(&self, asked: &QueryCall, forwarded: &Forwarded) -> bool {
         let view = &self.view;
         let Forwarded { answered, place, before, sent } = forwarded;
@@ -125,7 +125,6 @@ impl Forwarder {
         if asked.query.names_hash() || !may_have_left() {
             return false;
         }
-        // The answer may be newer than the view.
         self.head.refresh(Tag::Latest, view.clock().now()).await.is_err() || may_have_left()
     }
 

@@ -34,7 +34,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Missed {
     pub(crate) request: Request,
-    /// The plan of the lookup, if the call makes a query.
+    /// The plan of the lookup; `None` if there was no lookup.
     pub(crate) plan: Option<LookupPlan>,
 }
 
