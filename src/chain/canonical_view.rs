@@ -343,7 +343,8 @@ impl CanonicalView {
         }
     }
 
-    /// Returns whether this block is canonical, for a call that arrived then. Scans all known blocks: for rare calls.
+    /// Returns whether this block is canonical, for a call that arrived at `arrival`. Scans all known blocks, so use it
+    /// for rare calls only.
     pub fn is_canonical(&self, hash: BlockHash, arrival: Stamp) -> bool {
         let is_at = |number| match self.lookup(number, arrival) {
             Lookup::Final(known) | Lookup::Tracked { hash: known, fresh: true } | Lookup::Asked(known) => {
@@ -391,8 +392,7 @@ impl CanonicalView {
     }
 
     /// Returns the final or tracked hash at this number, or the hash from an answer recent enough for a call that
-    /// arrived at
-    /// `arrival`.
+    /// arrived at `arrival`.
     pub fn canonical_at(&self, number: BlockNumber, arrival: Stamp) -> Option<BlockHash> {
         let asked = || match self.lookup(number, arrival) {
             Lookup::Asked(hash) => Some(hash),
