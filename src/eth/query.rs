@@ -1,8 +1,8 @@
 //! A question about chain content.
 //!
-//! [`Query::METHODS`] are parsed strictly: invalid parameters are an error, and no upstream sees the call. Other
-//! methods are parsed leniently: a call with parameters in an unknown form is not a query, and goes to the upstream as
-//! it is.
+//! [`Query::METHODS`] are parsed strictly: invalid parameters are an error. The proxy returns this error under `strict`
+//! and where clients get proved data only; otherwise it forwards the call. Other methods are parsed leniently: a call
+//! with parameters in an unknown form is not a query, and goes to the upstream as it is.
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
