@@ -56,7 +56,7 @@ impl AnsweredNumbers {
         }
     }
 
-    /// Retains the numbers for which `keep` returns true.
+    /// Keeps only the answers whose number passes `keep`.
     pub(super) fn retain(&mut self, keep: impl Fn(BlockNumber) -> bool) {
         self.0.retain(|number, _| keep(*number));
     }
@@ -65,7 +65,7 @@ impl AnsweredNumbers {
         self.0.clear();
     }
 
-    /// Moves blocks that link to the bottom of the window into it.
+    /// Moves the answers that link to the window's lowest block into the window.
     pub(super) fn move_into(&mut self, window: &mut Window) {
         while let Some(bottom) = window.bottom() {
             let Some((_, AnsweredNumber { link, .. })) = self.0.range(..bottom.number).next_back() else {

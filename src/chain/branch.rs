@@ -18,7 +18,8 @@ pub struct Gap {
 /// Effect of a head on the tracked branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadChange {
-    /// No effect: the head was requested before the tracked head, or before the last reorg, rollback or write was seen.
+    /// No effect: the head was requested before the last accepted head, or before the last event that invalidates
+    /// earlier answers, such as a reorg, a rollback or a write.
     Outdated,
     /// This is the first head.
     First,
@@ -26,7 +27,8 @@ pub enum HeadChange {
     Same,
     /// The chain grew by this many blocks.
     Extended(usize),
-    /// This many blocks left the chain.
+    /// This many tracked blocks left the chain. A head that links to no tracked block counts as a reorg of all of them,
+    /// unless it is too far ahead.
     Reorg(usize),
     /// The upstream shows a lower head than before, or a head that contradicts a final block. The tracked head stays.
     Lag,
@@ -52,7 +54,7 @@ pub(super) enum Relation {
     Detached,
 }
 
-/// A period in which the upstream shows a lower head than before.
+/// A period in which the upstream shows a lower head than before, or a head that contradicts a final block.
 #[derive(Clone, Copy, Debug)]
 struct Lag {
     /// Number of the head that the upstream showed last.
@@ -80,13 +82,14 @@ impl Branch {
         Self { window: Window::new(window), lag: None }
     }
 
-    /// Returns whether the upstream shows a lower head than before, but not for long enough to count as a rollback.
+    /// Returns whether the upstream shows a head that contradicts a final block, or a lower head than before, but not
+    /// for long enough to count as a rollback.
     pub(super) fn lags(&self) -> bool {
         self.lag.is_some()
     }
 
-    /// Returns the number of the head that the upstream showed last, or that of the tracked head if that is lower,
-    /// because a refused head may be higher than the tracked head. During a lag, lookups of higher numbers are unknown.
+    /// Returns the number of the head that the upstream showed last. If that head was refused and is higher than the
+    /// tracked head, returns the number of the tracked head. During a lag, lookups of higher numbers are unknown.
     pub(super) fn shown(&self) -> Option<BlockNumber> {
         let lagging = self.lag.map(|lag| lag.head);
         lagging.into_iter().chain(self.window.top().map(|top| top.number)).min()
@@ -230,7 +233,7 @@ impl Branch {
             return HeadChange::Lag;
         }
         let left = self.window.cut_above(head.number);
-        // The window is empty now if the head is below it, because a full window has no room for a lower block.
+        // If the head was below a full window, which has no room for a lower block, the window is empty now.
         if self.window.top().is_none() {
             self.window.push(&[head]);
         }
@@ -238,14 +241,14 @@ impl Branch {
     }
 }
 
-/// Returns `head` and its ancestors among `links`, up to the first gap, newest first.
+/// Returns `head` and its ancestors among `links`, newest first, down to the first gap.
 pub(super) fn lineage(head: Link, links: &[Link]) -> Vec<Link> {
     let mut lineage = vec![head];
     lineage.extend(ancestors(head, links));
     lineage
 }
 
-/// Returns the ancestors of `from` among `links`, up to the first gap, newest first.
+/// Returns the ancestors of `from` among `links`, newest first, down to the first gap.
 fn ancestors(mut from: Link, links: &[Link]) -> Vec<Link> {
     let mut found = Vec::new();
     // Numbers must decrease along a lineage, so that the loop ends even if forged links form a cycle.

@@ -56,7 +56,8 @@ pub enum Ancestry {
 pub struct CanonicalView {
     pub(super) rules: Rules,
     pub(super) branch: Branch,
-    /// When the request for the tracked head was sent; `None` after a write, which may have changed the head.
+    /// When the request for the last accepted head was sent; `None` before the first head, and after a write, which may
+    /// have changed the head.
     pub(super) fresh: Option<Stamp>,
     /// The tracker ignores answers to requests sent before this stamp, except answers about finality.
     pub(super) not_before: Option<Stamp>,
@@ -130,12 +131,12 @@ impl CanonicalView {
         self.finality.between(above, up_to).collect()
     }
 
-    /// Returns the number of blocks in the window and in the final index.
+    /// Returns the number of blocks in the window, and the number of blocks in the final index.
     pub fn sizes(&self) -> (usize, usize) {
         (self.branch.window.len(), self.finality.len())
     }
 
-    /// Returns when the request for the tracked head was sent.
+    /// Returns when the request for the last accepted head was sent; `None` before the first head and after a write.
     pub fn refreshed(&self) -> Option<Stamp> {
         self.fresh
     }
@@ -145,13 +146,14 @@ impl CanonicalView {
         self.fresh.is_some_and(|sent| sent.serves(arrival, self.rules.max_staleness))
     }
 
-    /// Returns whether the tracker still accepts the answer to a request sent at `sent`. A reorg, a rollback, a write
-    /// or an alarm invalidates all requests sent earlier.
+    /// Returns whether the tracker still accepts the answer to a request sent at `sent`. The first head, a reorg, a
+    /// rollback, a restart of the window, a write and an alarm each invalidate all requests sent earlier.
     pub fn counts(&self, sent: Stamp) -> bool {
         !self.not_before.is_some_and(|since| sent.is_before(since))
     }
 
-    /// Returns whether the upstream shows a lower head than before, but not for long enough to count as a rollback.
+    /// Returns whether the upstream shows a head that contradicts a final block, or a lower head than before, but not
+    /// for long enough to count as a rollback.
     pub fn lags(&self) -> bool {
         self.branch.lags()
     }
@@ -164,14 +166,15 @@ impl CanonicalView {
 
     // ## Heads
 
-    /// Returns the numbers to request in order to relate `head` to the tracked branch. `None` if the head is known to
-    /// be final, because a final block is on the tracked branch.
+    /// Returns the numbers to request in order to relate `head` to the tracked branch. `None` if there are none or too
+    /// many, or if the head is known to be final, because a final block is on the tracked branch.
     pub fn gap(&self, head: Link) -> Option<Gap> {
         if self.is_final_block(head) { None } else { self.branch.gap(head) }
     }
 
     /// Returns the parent to request by hash in order to relate `head` to the tracked branch, given the known blocks
-    /// `between`. `None` if no finalized block is known, because then the blocks requested by number are enough.
+    /// `between`. `None` if the relation is known, or if no parent can show it. Also `None` while no finalized block is
+    /// known, because then the blocks requested by number are enough.
     pub fn missing_parent(&self, head: Link, between: &[Link]) -> Option<BlockHash> {
         let is_worth_it = self.finality.highest().is_some() && !self.is_final_block(head);
         self.branch.missing_parent(head, between).filter(|_| is_worth_it)
@@ -183,8 +186,9 @@ impl CanonicalView {
         !self.is_final_block(head) && self.branch.relation(head, between) == Relation::Detached
     }
 
-    /// Returns the finalized block if the endpoint that showed `head` must also show that block, because `head` is not
-    /// known to descend from it or would roll the tracked branch back below it.
+    /// Returns the finalized block if the endpoint that showed `head` must also show that block. There are three cases:
+    /// the upstream denies that block; `head` is not the first head, and is not known to be on the branch of that
+    /// block; or `head` would roll the tracked branch back below that block.
     pub fn must_show(&self, head: Link, between: &[Link], now: Stamp) -> Option<(BlockNumber, BlockHash)> {
         let finalized = self.finality.highest()?;
         if self.suspension.is_some() {
@@ -343,8 +347,8 @@ impl CanonicalView {
         }
     }
 
-    /// Returns whether this block is canonical, for a call that arrived at `arrival`. Scans all known blocks, so use it
-    /// for rare calls only.
+    /// Returns whether this block is known to be canonical, for a call that arrived at `arrival`. Scans all known
+    /// blocks, so use it only for rare calls.
     pub fn is_canonical(&self, hash: BlockHash, arrival: Stamp) -> bool {
         let is_at = |number| match self.lookup(number, arrival) {
             Lookup::Final(known) | Lookup::Tracked { hash: known, fresh: true } | Lookup::Asked(known) => {
@@ -355,7 +359,8 @@ impl CanonicalView {
         self.number_of(hash).is_some_and(is_at)
     }
 
-    /// Returns whether a number is above the head that the upstream showed last.
+    /// Returns whether a number is above the head that the upstream showed last, or above the tracked head if that is
+    /// lower.
     pub fn is_above_shown(&self, number: BlockNumber) -> bool {
         self.branch.shown().is_some_and(|shown| number > shown)
     }
@@ -372,14 +377,15 @@ impl CanonicalView {
         self.finality.get(number).or_else(tracked).filter(|_| self.suspension.is_none())
     }
 
-    /// Returns the number of this block on the tracked branch. Scans the window, so call it only for `null` answers.
+    /// Returns the number of this block on the tracked branch. Scans the window, so use it only for `null` answers and
+    /// rare calls.
     pub fn tracked_number(&self, hash: BlockHash) -> Option<BlockNumber> {
         let mut links = self.branch.window.up_to(BlockNumber(u64::MAX));
         links.find(|link| link.hash == hash).map(|link| link.number)
     }
 
-    /// Returns the number at which this block is tracked, final or answered. Scans all entries, so use it for status
-    /// reports, not for calls.
+    /// Returns the number at which this block is tracked, final or answered. Scans all entries, so use it only for
+    /// inspection and rare calls.
     pub fn number_of(&self, hash: BlockHash) -> Option<BlockNumber> {
         self.tracked_number(hash)
             .or_else(|| self.finality.number_of(hash))
@@ -391,8 +397,8 @@ impl CanonicalView {
         self.finality.is_unlinked(number)
     }
 
-    /// Returns the final or tracked hash at this number, or the hash from an answer recent enough for a call that
-    /// arrived at `arrival`.
+    /// Returns the final or tracked hash at this number, or the hash from an answer that is recent enough for a call
+    /// that arrived at `arrival`.
     pub fn canonical_at(&self, number: BlockNumber, arrival: Stamp) -> Option<BlockHash> {
         let asked = || match self.lookup(number, arrival) {
             Lookup::Asked(hash) => Some(hash),

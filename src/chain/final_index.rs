@@ -31,9 +31,10 @@ pub(super) struct Entry {
 /// Changes to the final index that the cache tiers must apply, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Consequences {
-    /// Entries that became final.
+    /// Blocks that entered the index, except a new finalized block and the blocks of the window that became final with
+    /// it.
     pub(super) entered: Vec<(BlockNumber, BlockHash)>,
-    /// Entries that were dropped because an answer contradicted them.
+    /// Entries that were dropped because an answer contradicted or denied them.
     pub(super) dropped: Vec<(BlockNumber, BlockHash)>,
 }
 

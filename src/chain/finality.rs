@@ -14,7 +14,8 @@ use crate::eth::{BlockHash, BlockNumber};
 /// Effect of an answer about the finalized block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finalized {
-    /// No effect: the answer names no block, no higher block, or a block that cannot be accepted yet.
+    /// Finality did not advance: the answer names no block, a block that is not higher, or a block that cannot be
+    /// accepted yet.
     Unchanged,
     /// Finality advanced to a higher block.
     Advanced {
@@ -63,8 +64,8 @@ const REFUSED: usize = 64;
 #[derive(Clone, Debug, Default)]
 struct Ages(VecDeque<(BlockNumber, Instant)>);
 
-/// Maximum number of entries of [`Ages`] per margin. Advances of finality that come closer together share one entry,
-/// with the time of the last advance.
+/// Maximum number of entries of [`Ages`] per margin. Advances that come closer together than `margin / AGES` share one
+/// entry, with the time of the last advance.
 const AGES: u32 = 64;
 
 // === impl Ages ===
@@ -184,11 +185,12 @@ impl Finality {
     /// Takes in the upstream's block at a [covered](Self::covers) number, requested at `sent`.
     ///
     /// A single answer may come from a lagging replica. It makes the block final only if one of these holds: the block
-    /// is linked to a final block; the block is older than the finalized block by `Rules::final_margin`; the number has
-    /// been final for that margin; or the upstream is consistent.
+    /// is linked to the window or to a linked final block; the block is older than the finalized block by
+    /// `Rules::final_margin`; the number has been final for that margin; or the upstream is consistent.
     ///
     /// # Errors
-    /// If another block is linked or tracked at that number, or a linked neighbour contradicts this block.
+    /// If another block is tracked at that number, if the index has another linked block there, or if a linked
+    /// neighbour contradicts this block.
     pub(super) fn observe_number(
         &mut self,
         link: Link,
@@ -284,7 +286,7 @@ impl Finality {
         below.into_iter().chain(above)
     }
 
-    /// Drops unlinked neighbours that contradict a block. Returns true if no neighbour contradicts the block.
+    /// Drops unlinked neighbours that contradict a block. Returns whether there were none.
     ///
     /// # Errors
     /// If a linked neighbour contradicts the block.

@@ -1,9 +1,9 @@
-//! Tracks which blocks are canonical. This module is pure state: it has no clock and does no I/O.
+//! Tracks which blocks are canonical. The tracker is pure state: it reads no clock and does no I/O.
 //!
 //! Content is keyed by block hash and never changes, but the canonical hash at a number can. The [`Tracker`] records
 //! the upstream's answers: a head, a window of linked hashes below it, the final blocks, and answers for single
-//! numbers, which it uses for a short time. The caller passes time in as [`Stamp`]s, and a result is valid only for the
-//! stamp that the caller passed.
+//! numbers, which expire. The caller passes time in as [`Stamp`]s. A lookup takes the arrival time of a call, and its
+//! result is valid only for that call.
 //!
 //! # Floors
 //! Each line imports only from the lines below it.
@@ -15,10 +15,10 @@
 //! final_index     hashes of final blocks by number
 //! branch          the tracked branch: extensions, reorgs, rollbacks, lag
 //! answered        answers for single numbers
-//! placed          blocks that single transactions and receipts name
+//! placed          blocks named by transactions and receipts that were fetched alone
 //! suspension      an upstream that denies the finalized block
 //! tagged_block    the block that safe or finalized resolves to
-//! window          linked hashes below the head
+//! window          the head, and the linked blocks below it
 //! rules           limits set by the configuration and the chain
 //! stamp           logical time
 //! ```

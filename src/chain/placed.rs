@@ -1,4 +1,4 @@
-//! Blocks that single transactions and receipts, fetched without their block, name.
+//! Blocks named by transactions and receipts that were fetched without their block.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -23,8 +23,8 @@ struct Placed {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PlacedTransactions {
     placed: HashMap<TxHash, Placed>,
-    /// Transactions in insertion order, with the order of the stamp. A transaction that was inserted again is listed
-    /// twice.
+    /// Transactions in insertion order, each with the sequence number of its answer's stamp. A transaction is listed
+    /// once for each insertion.
     order: VecDeque<(TxHash, u64)>,
 }
 
@@ -46,7 +46,7 @@ impl PlacedTransactions {
         }
     }
 
-    /// Returns when the newest answer for `transaction` was requested, if it names `block`.
+    /// Returns when the newest answer for `transaction` was requested, if that answer names `block`.
     pub(super) fn get(&self, transaction: TxHash, block: BlockHash) -> Option<Stamp> {
         self.placed.get(&transaction).filter(|placed| placed.block == block).map(|placed| placed.sent)
     }

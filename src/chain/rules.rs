@@ -1,4 +1,4 @@
-//! Properties of a chain and its upstream.
+//! Rules for tracking a chain.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub struct Rules {
     pub max_staleness: Duration,
     /// Maximum number of blocks in the window.
     pub window: usize,
-    /// Number of observations after which a lower head is a rollback, if they also span `lag_patience`.
+    /// Number of observations of a lower head that make a rollback, if they also span `lag_patience`.
     pub rollback_after: u32,
     /// Minimum time between the first and the last of these observations.
     pub lag_patience: Duration,

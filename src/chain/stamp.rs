@@ -26,8 +26,8 @@ pub struct Clock(AtomicU64);
 // === impl Stamp ===
 
 impl Stamp {
-    /// Returns whether the answer to a request sent at this stamp may serve a call that arrived at `arrival`: the
-    /// request was sent after the arrival, or at most `staleness` before it.
+    /// Returns whether the answer to a request sent at this stamp may serve a call that arrived at `arrival`. It may if
+    /// the request was sent after the arrival, or at most `staleness` before it.
     pub fn serves(self, arrival: Self, staleness: Duration) -> bool {
         self.order >= arrival.order
             || (!staleness.is_zero() && arrival.time.saturating_duration_since(self.time) <= staleness)

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::eth::{BlockHash, BlockNumber, TxHash};
 
-/// Maximum length of `outgrown`. The lowest number of the window rises fewer times than this during one call.
+/// Maximum length of `outgrown`. During one call, the lowest number of the window should rise fewer times than this.
 const MOST_OUTGROWN: usize = 16;
 
 /// Updates the [`CanonicalView`] of one upstream's chain as heads and answers arrive.
@@ -56,8 +56,8 @@ impl Tracker {
         self.view.rules.max_staleness = max_staleness;
     }
 
-    /// Adopts the finalized block from before a restart, until an upstream answers. The caller must check that the
-    /// chain has finality, because at this point the rules are still those of an unknown chain.
+    /// Adopts the finalized block from before a restart, unless a finalized block is known already. The caller must
+    /// check that the chain has finality, because at this point the rules are still those of an unknown chain.
     pub fn restore_finality(&mut self, number: BlockNumber, hash: BlockHash, now: Stamp) {
         self.view.finality.restore(number, hash, now);
     }
@@ -103,9 +103,9 @@ impl Tracker {
         if let HeadChange::First | HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted =
             change
         {
-            // Earlier answers for single numbers may belong to an orphaned branch, which the chain has just left, or
-            // left unnoticed before the first head. So may answers that are still in flight, even if their requests
-            // were sent after the request for this head, because a node need not answer in order.
+            // Earlier answers for single numbers may belong to an orphaned branch: the chain has just left that branch,
+            // or left it unnoticed before the first head. The same holds for answers that are still in flight, even if
+            // their requests were sent after the request for this head, because a node need not answer in order.
             self.invalidate_hints(now);
         }
         if let HeadChange::Reorg(_) | HeadChange::Rollback(_) | HeadChange::Restarted = change {
@@ -156,7 +156,8 @@ impl Tracker {
     /// final blocks to each other.
     ///
     /// # Errors
-    /// If another block is tracked at that number, or the block contradicts a final block.
+    /// If another block is tracked at that number, if the block contradicts a final block, or if the window has moved
+    /// past that number since `sent`.
     pub fn observe_number(&mut self, link: Link, sent: Stamp, find: Find<'_>) -> Result<(), Contrary> {
         if !self.counts(sent) || self.view.suspension.is_some() {
             return Ok(());
@@ -188,7 +189,8 @@ impl Tracker {
     /// Takes in a tier's block at a number, requested at `sent`.
     ///
     /// # Errors
-    /// If another block is tracked or final at that number, or an upstream answer named another block.
+    /// If another block is tracked or final at that number, if an upstream answer named another block, or if this block
+    /// was recently dropped from the final blocks.
     pub fn restore_number(&mut self, link: Link, sent: Stamp) -> Result<(), Contrary> {
         if !self.counts(sent) || self.view.suspension.is_some() || !self.is_final(link.number) {
             return Ok(());
@@ -204,7 +206,7 @@ impl Tracker {
     /// transaction is in that block, so the view uses this answer for that transaction only.
     ///
     /// # Errors
-    /// If another block is tracked or final at that number.
+    /// If another block is tracked or final at that number, or if the window has moved past that number since `sent`.
     pub fn observe_place(
         &mut self,
         transaction: TxHash,
@@ -220,8 +222,9 @@ impl Tracker {
         Ok(())
     }
 
-    /// Takes in a block from any request. If it is the parent of the window's lowest block, it joins the window; if it
-    /// is the parent of a linked final block, it becomes final. Returns whether it joined the window.
+    /// Takes in a block from any request. If it is the parent of the window's lowest block and the window has room, it
+    /// joins the window. If its number is final and it links to the window or to a linked final block, it becomes
+    /// final. Returns whether it joined the window.
     pub fn observe_block(&mut self, link: Link, find: Find<'_>) -> bool {
         if self.view.suspension.is_some() {
             return false;
@@ -234,12 +237,13 @@ impl Tracker {
         linked
     }
 
-    /// Returns the entries that became final since the last call.
+    /// Returns the blocks that became final since the last call, except a new finalized block and the blocks of the
+    /// window that became final with it.
     pub fn take_entered(&mut self) -> Vec<(BlockNumber, BlockHash)> {
         std::mem::take(&mut self.view.finality.consequences().entered)
     }
 
-    /// Returns the final entries that were contradicted and dropped since the last call.
+    /// Returns the final blocks that were dropped since the last call, because an answer contradicted or denied them.
     pub fn take_dropped(&mut self) -> Vec<(BlockNumber, BlockHash)> {
         self.view.finality.take_dropped()
     }
@@ -327,22 +331,23 @@ impl Tracker {
 
     // ## Writes
 
-    /// Records that a write was sent or answered. The tracker ignores answers to requests sent before `now`.
+    /// Records that a write, which may change the chain, was sent or answered. The tracker then ignores answers to
+    /// requests sent before `now`, except answers about finality.
     pub fn invalidate_after_write(&mut self, now: Stamp) {
         self.view.fresh = None;
         self.invalidate_hints(now);
     }
 
-    /// Forgets all canonicity and accepts the next head unconditionally. Used when a node was reset to another chain,
-    /// or an endpoint turned out to serve another chain.
+    /// Forgets all canonicity and accepts the next head unconditionally. Used when a finalized block was replaced or
+    /// denied, when a node was reset to another chain, and when an endpoint turned out to serve another chain.
     pub fn forget(&mut self, now: Stamp) {
         *self = Self::new(self.view.rules.clone());
         (self.view.not_before, self.view.left) = (Some(now), Some(now));
         self.view.finality = Finality::forgotten(now);
     }
 
-    /// Drops all answers outside the window (numbers, places and tags), and makes the tracker ignore answers to
-    /// requests sent before `now`.
+    /// Drops all answers outside the window (for numbers, transactions and tags), and makes the tracker ignore answers
+    /// to requests sent before `now`.
     fn invalidate_hints(&mut self, now: Stamp) {
         self.view.not_before = Some(now);
         self.view.answered.clear();

@@ -27,10 +27,11 @@ pub(super) struct Window {
     cap: usize,
 }
 
-/// Reason why an answer contradicts the block that the tracker knows at the same number.
+/// Reason why the tracker refuses an answer about a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Contrary {
-    /// The tracked branch has another block at this number, or the window moved past the number before the answer came.
+    /// The tracked branch has another block or no block at this number, or the window moved past the number before the
+    /// answer came.
     #[error("another block is tracked at this number")]
     Tracked,
     /// Another block is final at this number.

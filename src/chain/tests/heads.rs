@@ -130,7 +130,7 @@ fn parent_number_may_be_lower_by_more_than_one() {
     let mut told = Told::shown(ethereum(), 95..=100);
     assert_eq!(told.head(child(103, 'a', hash(100, 'a'))), HeadChange::Extended(1));
     assert_eq!(told.at(102), Lookup::Unknown);
-    // The parent of 104 is 98, so the branch forks off lower than its number suggests.
+    // The parent of 104 is 98, so the new branch forks off lower than the number 104 suggests.
     let head = child(104, 'b', hash(98, 'a'));
     assert_eq!(told.tracker.gap(head), None);
     assert_eq!(told.head(head), HeadChange::Reorg(3));

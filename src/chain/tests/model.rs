@@ -151,7 +151,7 @@ impl Model {
         self.turn_to(self.back(self.tip, depth));
     }
 
-    /// Makes any block that ever existed the tip, unless that contradicts finality.
+    /// Makes `tip` the tip, unless that contradicts finality.
     pub(super) fn turn_to(&mut self, tip: Id) {
         if self.may_be(tip) {
             self.tip = tip;

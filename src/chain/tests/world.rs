@@ -23,7 +23,7 @@ pub(super) enum Step {
         step: u64,
     },
     Rollback(usize),
-    /// Makes any block that ever existed the tip.
+    /// Makes one of all blocks that ever existed the tip.
     Turn(usize),
     /// The node shows the head of this many changes ago, until it catches up.
     Lag(usize),

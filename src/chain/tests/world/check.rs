@@ -85,7 +85,7 @@ impl World {
                 let shown = self.shown.unwrap();
                 prop_assert_eq!(fresh, serves(shown.sent) && since(shown.sent, self.written));
                 if self.window.contains(&id) {
-                    // The block was canonical when the node answered with its head.
+                    // The block was canonical when the node showed the last accepted head.
                     prop_assert_eq!(model.at_moment(number, shown.said), Some(id), "{} is orphaned", number);
                     prop_assert!(!fresh || model.stood(id, serves));
                 } else {
