@@ -15,7 +15,7 @@ use crate::{
 pub struct Config {
     /// Chain id that the upstream must serve; `None` accepts any.
     pub chain_id: Option<u64>,
-    /// Serve only the six cached operations.
+    /// Whether to serve only the six methods in [`Query::METHODS`](crate::eth::Query::METHODS).
     pub strict: bool,
     /// Deadline of a call, including all waits.
     pub call_timeout: Duration,
@@ -37,7 +37,7 @@ pub struct ChainConfig {
     /// Number of newest blocks whose parent links the tracker keeps.
     pub window: usize,
     /// Time for which the tracker takes a lower head for the head of a lagging replica. After that time, a lower head
-    /// is a rollback. Not a configuration key, because only model tests change this value.
+    /// can be a rollback. Not a configuration key, because only model tests change this value.
     #[serde(skip)]
     pub lag_patience: Duration,
     /// Number of blocks below the head at which a block becomes final, for chains whose nodes do not report finality.

@@ -101,7 +101,7 @@ impl CallError {
         }
     }
 
-    /// Returns whether the upstream failed to answer, as opposed to answering with an error.
+    /// Returns whether the upstream failed, rather than having no result or serving another chain.
     pub(super) fn is_outage(&self) -> bool {
         match self {
             Self::Upstream(error) => error.is_failure() && !matches!(error, UpstreamError::WrongChain(_)),

@@ -32,11 +32,11 @@ const HEADS: [&str; 9] =
 
 const REFRESHED: [&str; 2] = ["answered", "failed"];
 
-/// Errors of calls that [`Totals::failed`] counts.
+/// Errors that [`Totals::failed`] counts, besides rate limits of the upstream.
 const FAILURES: [Code; 5] =
     [Code::UpstreamFailed, Code::UpstreamTimeout, Code::UpstreamMismatch, Code::Overloaded, Code::Internal];
 
-/// The proxy's counters. The default is not registered with any registry (tests).
+/// The proxy's metrics. The default is not registered with any registry (tests).
 #[derive(Clone, Debug, Default)]
 pub struct Metrics(Arc<Inner>);
 
@@ -65,7 +65,7 @@ pub struct Totals {
     pub bytes_from_memory: u64,
     /// Latency of answers from memory.
     pub memory_seconds: Snapshot,
-    /// Latency of answers that waited for the upstream.
+    /// Latency of calls that needed the upstream, including failed calls.
     pub upstream_seconds: Snapshot,
 }
 
@@ -237,7 +237,7 @@ impl Metrics {
         );
         registry.register(
             "contrary_answers",
-            "Answers that contradicted the view of the chain even after a refresh",
+            "Upstream answers that contradicted the view of the chain even after a refresh, and entries of cache tiers that contradicted it",
             inner.contrary.clone(),
         );
         registry.register("finality_alarms", "Finalized blocks that changed", inner.alarms.clone());

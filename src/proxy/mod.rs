@@ -15,10 +15,10 @@
 //! lookup      cache lookups: each returns a hit, or the plan for a miss
 //! head        the view of the canonical chain, and its refresh
 //! parts       the components that a proxy is built from
-//! metrics     counters
+//! metrics     metrics of the proxy
 //! call        one call: request, client, packet, result
 //! config      sections [chain] and [methods]
-//! reorgs      the last reorgs
+//! reorgs      the latest reorgs
 //! glob        method name patterns
 //! error       errors of a call
 //! ```

@@ -24,6 +24,6 @@ pub struct ProxyParts {
     pub consistent: bool,
     /// Wall clock. Unlike the monotonic clock, it advances while the machine sleeps.
     pub wall: fn() -> SystemTime,
-    /// Counters.
+    /// Metrics of the proxy.
     pub metrics: Metrics,
 }

@@ -12,7 +12,7 @@ use crate::{
 /// Number of reorgs in the history. The status page shows fewer.
 const REMEMBERED: usize = 16;
 
-/// Blocks that left the canonical chain.
+/// A reorg or a rollback, in which blocks left the canonical chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reorg {
     /// Time at which the proxy noticed the reorg.

@@ -112,7 +112,7 @@ pub fn proxy(
         concurrency,
         verifier.clone(),
     );
-    // Apart from calls.
+    // Components that serve no client calls.
     let reloadable = Reloadable::new(config, view.clone());
     let status = Status::new(head.clone(), state.clone(), verifier);
     let inspector = Inspector::new(view.clone(), state.clone(), loader.clone());

@@ -76,7 +76,7 @@ impl Outcome {
         }
     }
 
-    /// Outcome names for clients, for which slices and entries from tiers are hits like any other.
+    /// Outcome names that clients see. Slices and entries from tiers are hits like any other.
     pub const NAMES: [&str; 5] = ["hit", "stored", "miss", "joined", "bypass"];
 
     /// Returns the index of this outcome in [`NAMES`](Self::NAMES).

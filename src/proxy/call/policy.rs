@@ -14,8 +14,9 @@ use crate::{
 };
 
 /// Methods that any web page may call. All other methods need a trusted origin, even if the operator allows them,
-/// because a node with unlocked accounts signs for every caller, and nodes keep adding methods that sign
-/// (`eth_sendTransactionSync`, `eth_sendUnsignedTransaction`), so a list of dangerous methods is never complete.
+/// because a node with unlocked accounts signs for every caller. This is a list of harmless methods, because a list of
+/// dangerous methods is never complete: nodes keep adding methods that sign (`eth_sendTransactionSync`,
+/// `eth_sendUnsignedTransaction`).
 const OPEN_TO_PAGES: [&str; 20] = [
     "eth_blockNumber",
     "eth_chainId",
@@ -79,14 +80,15 @@ impl Policy {
         Self { all: Arc::new(all), allow: None, deny: Vec::new() }
     }
 
-    /// Returns this policy without the methods that `allow` (if given) lacks or `deny` lists. The result never allows a
-    /// method that this policy refuses.
+    /// Returns the policy of one client: the rules for all clients, without the methods that `allow` (if given) lacks
+    /// or `deny` lists. Narrowing a narrowed policy replaces the earlier lists.
     #[must_use]
     pub fn narrowed(&self, allow: Option<&[String]>, deny: &[String]) -> Self {
         Self { all: self.all.clone(), allow: allow.map(globs), deny: globs(deny) }
     }
 
-    /// Returns whether only the six read operations are served, in the forms that the interface defines.
+    /// Returns whether the proxy serves only the six methods in [`Query::METHODS`], and refuses invalid parameters
+    /// instead of forwarding them.
     pub(crate) fn is_strict(&self) -> bool {
         self.all.strict
     }

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 use crate::token_bucket::TokenBucket;
 
-/// Largest number of calls per unit of time that a rate may have. A higher rate would not limit any client in practice.
+/// Largest number of calls per unit of time that a rate may have. A million calls per second is more than any client
+/// makes.
 const MOST: u32 = 1_000_000;
 
 /// Number of calls per unit of time: `100/s`, `600/m`, `5000/h`.

@@ -16,8 +16,9 @@ use crate::{chain::Stamp, context::CallContext, upstream::Audience, verify::Proo
 /// Runs at most one joinable fetch per key. A *flight* is a fetch that is running.
 ///
 /// A fetch runs on its own task, so a caller that disconnects does not cancel it for the others. The
-/// [audience](Audience) of a fetch are the clients that wait for it. Once all of them have disconnected, upstream calls
-/// that were sent may finish, but the fetch sends no further calls. If the task dies, every waiter gets [`Abandoned`].
+/// [audience](Audience) of a fetch is the set of clients that wait for it. Once all of them have disconnected, upstream
+/// calls that were sent may finish, but the fetch sends no further calls. If the task dies, every waiter gets
+/// [`Abandoned`].
 #[derive(Clone, Debug)]
 pub(crate) struct Coalesce<K, V> {
     flights: Flights<K, V>,

@@ -19,7 +19,7 @@ use crate::{
 
 /// Number of new blocks after which a head refresh also requests the finalized block, if [`FINALIZED_TIME`] has passed.
 const FINALIZED_BLOCKS: u64 = 32;
-/// Shortest time between two requests for the finalized block that head refreshes make.
+/// Shortest time between two requests that head refreshes make for the finalized block.
 const FINALIZED_TIME: Duration = Duration::from_secs(60);
 /// Pause before a head refresh requests the finalized block again after a deferred finality update.
 const DEFERRED: Duration = Duration::from_secs(10);
@@ -239,8 +239,8 @@ impl FinalityTracker {
     }
 
     /// Fetches the previous finalized block again, and returns whether another block has replaced it, which raises an
-    /// alarm. This comes before the listener notes the higher block in cache tiers, because after a crash the proxy can
-    /// only compare the noted block.
+    /// alarm. This check comes before the listener notes the higher block in cache tiers, because after a crash the
+    /// proxy knows only the noted block.
     async fn replaces_finalized(&self, higher: BlockNumber) -> Result<bool, UpstreamError> {
         let before = self.view.tracker().finalized().filter(|(number, _)| *number < higher);
         let Some((number, hash)) = before else { return Ok(false) };

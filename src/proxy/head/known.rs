@@ -1,4 +1,5 @@
-//! Data that the verifier compares answers with: the cache, and the finalized block at the time of the request.
+//! Data that the verifier compares answers with: the cache, the canonical view, and the number of the finalized block
+//! at the time of the request.
 
 use std::sync::Arc;
 

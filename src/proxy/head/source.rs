@@ -29,7 +29,7 @@ pub(crate) struct Shown {
 pub(crate) enum NotShown {
     /// The endpoint has no such block, or has pruned it.
     Absent(Option<EndpointId>),
-    /// The endpoint answered with another JSON-RPC error: not an absence, an internal error or a rate limit.
+    /// The endpoint answered with a JSON-RPC error that is neither an absence nor an internal error nor a rate limit.
     Refused(Option<EndpointId>),
     /// The endpoint answered with an internal error.
     Broken,
@@ -70,7 +70,7 @@ impl HeaderSource {
         self.request_by(None, at.into(), sent).await
     }
 
-    /// Requests a block from `endpoint`, or from the primary endpoint if that is `None`.
+    /// Requests a block from `endpoint`, or from the primary endpoint if `endpoint` is `None`.
     pub(super) async fn request_from(
         &self,
         endpoint: Option<EndpointId>,
@@ -172,7 +172,8 @@ impl HeaderSource {
         Ok(())
     }
 
-    /// Fetches the head from an endpoint other than `than`; returns that endpoint and the number of its head.
+    /// Fetches the head from another endpoint than `than`. Returns the other endpoint, and the number of its head if it
+    /// showed a usable block.
     pub(super) async fn fetch_head_elsewhere(
         &self,
         than: EndpointId,

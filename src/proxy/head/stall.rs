@@ -21,12 +21,12 @@ const MISSING: u32 = 4;
 const SHORTEST: Duration = Duration::from_secs(15);
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Longest pause between two comparisons of a stalled head. The first pause is the time after which the head has
-/// stalled. Pauses double up to this value, because other endpoints may bill each call.
+/// Longest pause between two comparisons of a stalled head. The first pause is the time after which the head counts as
+/// stalled, even if that is longer. Pauses double up to this value, because other endpoints may bill each call.
 const LOOKS: Duration = Duration::from_secs(60);
 
-/// Interval of regular comparisons, because a primary whose head moves can still be behind. The first comparison comes
-/// soon after the start.
+/// Interval of regular comparisons, which are needed because a primary whose head moves can still be behind. The first
+/// comparison comes soon after the start.
 const COMPARED: Duration = Duration::from_secs(300);
 
 /// Number of blocks by which another endpoint must be ahead to become primary while the head moves. A smaller lead is

@@ -82,7 +82,7 @@ struct ShownHead {
     shown: Shown,
     /// Blocks between the head and the tracker's window, as far as the endpoint returned them.
     between: Vec<Link>,
-    /// The finalized block, if the head does not link to it and the endpoint has shown it.
+    /// The finalized block, if the head does not link to it and the endpoint has shown or pruned it.
     finalized: Option<(BlockNumber, BlockHash)>,
 }
 
@@ -122,7 +122,8 @@ impl HeadTracker {
         self.moved.notified().await;
     }
 
-    /// Ensures that the view has a head, and that the proxy has requested the finalized block.
+    /// Fetches the head if the view has none, and then the finalized block if the chain has finality and no request for
+    /// that block was sent yet.
     pub(crate) async fn establish(self: &Arc<Self>, arrival: Stamp) -> Result<(), UpstreamError> {
         if self.view.tracker().head().is_some() {
             return Ok(());
@@ -136,7 +137,8 @@ impl HeadTracker {
         Ok(())
     }
 
-    /// Like [`establish`](Self::establish), but also waits for the finalized block, if the chain has one.
+    /// Like [`establish`](Self::establish), but also waits for the finalized block if the chain has finality and that
+    /// block is unknown. After a failed wait, calls do not wait again until a pause is over.
     pub(crate) async fn establish_finality(self: &Arc<Self>, arrival: Stamp) -> Result<(), UpstreamError> {
         self.establish(arrival).await?;
         let is_wanted = {
@@ -199,8 +201,8 @@ impl HeadTracker {
         self.in_background(async move { this.establish(arrival).await });
     }
 
-    /// Runs `work` in the background, unless a background task is already running. Otherwise tasks would pile up while
-    /// an upstream hangs.
+    /// Runs `work` in the background, unless a background task is already running. This keeps tasks from piling up
+    /// while an upstream hangs.
     fn in_background(
         self: &Arc<Self>,
         work: impl Future<Output = Result<(), UpstreamError>> + Send + 'static,
@@ -421,7 +423,8 @@ impl HeadTracker {
         let updating = self.updating.begin(|| {
             let this = self.clone();
             async move {
-                // Finality counts only up to the head, and this block shows that the head is outdated.
+                // The tracker accepts a finalized block only at or below its head. If this block is above the head, the
+                // head is outdated.
                 if this.view.tracker().head().is_none_or(|head| head.number < link.number) {
                     let _ = this.refresh(Tag::Latest, this.view.clock().now()).await;
                 }

@@ -213,8 +213,8 @@ impl SharedView {
 
     // ## The chain
 
-    /// Adopts the chain that the upstream serves. If this chain differs from the previous one, which happens only with
-    /// development chains, empties the cache.
+    /// Adopts the chain that the upstream serves. Empties the cache if this chain differs from the previous one, which
+    /// happens only with development chains, or if entries of another chain were loaded from tiers.
     pub(crate) fn adopt(&self, chain: &Arc<ChainIdentity>) {
         let is_adopted = || self.times.lock().adopted.as_ref().is_some_and(|known| Arc::ptr_eq(known, chain));
         if is_adopted() {
@@ -277,8 +277,8 @@ impl SharedView {
         self.times.lock().chain.is_some()
     }
 
-    /// Returns the current generation. An answer to a fetch from an earlier generation is of another chain, and must
-    /// not enter the cache.
+    /// Returns the current generation. An answer to a fetch from an earlier generation may be of another chain, and
+    /// must not enter the cache.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Relaxed)
     }
@@ -286,7 +286,7 @@ impl SharedView {
     // ## Forgetting
 
     /// Makes the view ignore answers to requests from before now. Called when a write is sent, and again when it is
-    /// answered. `resets` says whether the write can reset the chain; the view then forgets all canonicity.
+    /// answered. `resets` says whether the write can reset the chain. If it can, the view forgets all canonicity.
     pub(crate) fn invalidate_after_write(&self, resets: bool) -> Stamp {
         let now = self.clock.now();
         {

@@ -52,7 +52,7 @@ impl<S> Layer<S> for CachedLayer {
 
 impl CachedLayer {
     /// Returns the answer to a call or, for a miss, the plan of its lookup; `None` if the call makes no valid query, or
-    /// requires a canonical block and the view does not show that its block is canonical.
+    /// if it requires its block to be canonical and the view does not know that it is.
     fn look_up(&self, request: &Request) -> Either<Answered, Option<LookupPlan>> {
         let packet = request.packet();
         let query = match &request.call().query {

@@ -2,8 +2,8 @@
 //!
 //! The follower uses the same refreshes and fetches as ordinary calls: it makes answers faster, not different. A
 //! `newHeads` notification only triggers a refresh. The follower does not trust the content of the notification, and
-//! the notification alone does not make the view fresh. The follower does nothing with [`Follow::Off`], or while the
-//! chain of the upstream is not confirmed.
+//! the notification alone does not make the view fresh. The follower waits while the chain of the upstream is not
+//! confirmed. With [`Follow::Off`], it only makes the view adopt that chain.
 
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 

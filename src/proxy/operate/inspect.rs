@@ -48,7 +48,7 @@ pub enum Standing {
     Final,
     /// The block is on the tracked branch.
     Tracked,
-    /// A recent upstream answer for this block number named the block.
+    /// A recent upstream answer for this block number or for a transaction of the block named the block.
     Asked,
     /// The block left the canonical chain, or was never part of it.
     Orphaned,
@@ -260,7 +260,7 @@ impl Inspector {
                 }
             }
         }
-        // Put the block that answers calls first.
+        // Sort by standing, so that the canonical block comes first.
         places.sort_by_key(|place| (place.standing as u8, place.home.number));
         places
     }

@@ -27,13 +27,13 @@ pub struct ChainStatus {
     pub age: Option<Duration>,
     /// Time since the head last changed.
     pub head_age: Option<Duration>,
-    /// Whether the upstream lags behind a head that it showed before.
+    /// Whether the upstream shows a lower head than before, or a head that contradicts a final block.
     pub lags: bool,
     /// The finalized block.
     pub finalized: Option<(BlockNumber, BlockHash)>,
     /// Number of blocks on the tracked branch whose parent links are known.
     pub window: usize,
-    /// Number of block numbers whose hash is final.
+    /// Number of final blocks whose hash is known.
     pub final_numbers: usize,
     /// Maximum age of a view that may answer an arriving call.
     pub max_staleness: Duration,

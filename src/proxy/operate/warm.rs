@@ -29,7 +29,7 @@ use crate::{
     verify::{Content, Demand, Kind, Level, Verifier},
 };
 
-/// Maximum number of concurrent warm requests. The limit leaves capacity of the upstream for clients.
+/// Maximum number of concurrent warm requests. The limit leaves upstream capacity for clients.
 const AT_A_TIME: usize = 16;
 
 /// Longest wait for writes to tiers.

@@ -40,7 +40,7 @@ impl StoredChain {
     }
 
     /// Assumes the chain of the last run until an upstream shows its chain. Returns `false` if an upstream has already
-    /// shown it.
+    /// shown its chain.
     pub(super) fn assume(&self, chain: ChainKey) -> bool {
         let mut assumed = self.assumed.lock();
         // Hold the lock during this check: `end_assumption` takes the same lock, and runs only after the view has the

@@ -91,8 +91,8 @@ impl Confirmation {
         }
     }
 
-    /// Starts an attempt to confirm the unconfirmed tiers. Returns `None` if there are none, or if the pause after the
-    /// last attempt is not over.
+    /// Starts an attempt to confirm the unconfirmed tiers. Returns `None` if all tiers are confirmed, or if the pause
+    /// after the last attempt is not over.
     pub(super) fn start(&self, checkpoint: Checkpoint) -> Option<RunningTask> {
         let Inner { tiers, under_way, last, .. } = &*self.0;
         let is_due = |last: Attempt| {

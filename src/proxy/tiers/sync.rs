@@ -58,7 +58,7 @@ impl TierSync {
     }
 
     /// Assumes the chain of the last run until an upstream shows its chain. Returns `false` if an upstream has already
-    /// shown it.
+    /// shown its chain.
     pub(crate) fn assume_chain(&self, chain: ChainKey) -> bool {
         self.chain.assume(chain)
     }
