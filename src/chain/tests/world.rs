@@ -15,7 +15,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Wait(u64),
-    /// Mines this many blocks, each with a number this much higher than its parent's.
+    /// Mines blocks: their count, and the difference between the number of each block and that of its parent.
     Mine(usize, u64),
     Reorg {
         depth: usize,
