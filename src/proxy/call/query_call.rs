@@ -32,7 +32,7 @@ impl QueryCall {
         Call::new(method.clone(), params.clone())
     }
 
-    /// Returns whether the answer to `fetch` is the answer to the call, without slicing.
+    /// Returns whether the answer to `fetch` also answers the call as a whole, so that nothing must be cut out of it.
     pub(crate) fn takes(&self, fetch: Query) -> bool {
         self.query.part == fetch.part
     }
