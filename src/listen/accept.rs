@@ -63,7 +63,7 @@ impl Listener {
     /// Binds `address`; port 0 picks a free port.
     ///
     /// # Errors
-    /// If the address is in use or does not belong to this machine.
+    /// If the address cannot be bound, for example because it is in use or does not belong to this machine.
     pub async fn bind(address: SocketAddr, config: Config, metrics: Metrics) -> Result<Self, BindError> {
         let error = |source| BindError { address, source };
         let tcp = TcpListener::bind(address).await.map_err(error)?;
@@ -89,8 +89,9 @@ impl Listener {
         self.address
     }
 
-    /// Serves every connection with a clone of `service` until `stop` resolves. Then closes the socket, and returns once
-    /// every request whose head was read is answered, or cuts off the remaining connections after `drain_timeout`.
+    /// Serves every connection with a clone of `service` until `stop` resolves. Then closes the socket and lets each
+    /// connection answer its open requests. Returns when all connections have ended, or after `drain_timeout`, when it
+    /// cuts off the remaining ones.
     pub async fn serve(self, service: impl HttpService, stop: impl Future<Output = ()>) {
         let Self { tcp, config, tls, trusted, metrics, .. } = self;
         let drain_timeout = config.drain_timeout;
@@ -134,8 +135,8 @@ struct Arrival {
 impl Acceptor {
     async fn run(&mut self, connections: &Connections, service: &impl HttpService) {
         loop {
-            // While too many displaced connections have not ended, the listener accepts none: newcomers wait in the
-            // system's backlog.
+            // While too many displaced connections have not ended, the listener accepts nothing: new connections wait
+            // in the system's backlog.
             let is_settling = self.slots.is_settling();
             let waits = is_settling || !self.waiting.is_empty();
             tokio::select! {
@@ -169,7 +170,7 @@ impl Acceptor {
         self.serve_waiting(connections, service);
     }
 
-    /// Serves each waiting connection that gets a slot, either a free one or that of a connection that it displaces.
+    /// Serves each waiting connection that gets a slot: a free slot, or the slot of a connection that it displaces.
     fn serve_waiting(&mut self, connections: &Connections, service: &impl HttpService) {
         // Addresses that got no slot in this loop. Their further connections would get none either, so the loop skips
         // them.

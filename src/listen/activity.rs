@@ -1,4 +1,4 @@
-//! Tracks the phase of a connection and its duration.
+//! Tracks the phase that a connection is in, and how long the phase has lasted.
 //!
 //! The connection only updates counters and flags, and never reads a clock. A watchdog samples them several times per
 //! time-out. So all time-outs together cost a request only a few relaxed atomic operations; in exchange, the watchdog
@@ -26,8 +26,8 @@ use tokio::{
 
 use super::{Config, linger::Linger};
 
-/// Time after which a connection with an unfinished request head can be displaced. A head is one or two packets, so a
-/// client that needs longer is slow or hostile.
+/// Time after which a connection with an unfinished request head no longer counts as busy, so that it is easier to
+/// displace. A head is one or two packets, so a client that needs longer is slow or hostile.
 const HEAD_GRACE: Duration = Duration::from_secs(1);
 
 /// Why a connection was closed before its peer closed it.
@@ -35,13 +35,13 @@ const HEAD_GRACE: Duration = Duration::from_secs(1);
 pub(super) enum Closed {
     /// The peer sent nothing after it connected.
     FirstByte,
-    /// The head of a request did not end.
+    /// The peer did not finish a TLS handshake or the head of a request in time.
     Head,
     /// The peer sent no further request.
     Idle,
     /// The peer did not read an answer that was ready.
     Stalled,
-    /// The listener was full, and the connection's address held the most connections.
+    /// Another connection needed its slot or its file descriptor.
     Displaced,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Activity {
 /// How much harm it does to close a connection in favour of another; the least harmful class comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum EvictionClass {
-    /// The connection has no open request.
+    /// The connection has neither an open request nor an unfinished request head.
     Idle,
     /// The head of a request has been incomplete for [`HEAD_GRACE`].
     Head,
@@ -94,8 +94,8 @@ pub(super) enum EvictionClass {
     Busy,
 }
 
-/// The phase of a connection. The counters in a phase change with each request or read, so two equal samples of the
-/// watchdog show that the same phase has lasted since the first.
+/// The phase of a connection. The counters in a phase change with each request, or whenever the peer reads. So if two
+/// samples of the watchdog are equal, the connection was in the same phase all the time between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     FirstByte,
@@ -282,8 +282,8 @@ impl Activity {
 // === impl Phase ===
 
 impl Phase {
-    /// Returns the time to the next sample. For a head it is at most [`HEAD_GRACE`], because a head can be displaced
-    /// only after two equal samples that far apart.
+    /// Returns the time to the next sample. It is at most [`HEAD_GRACE`] during a head, because the age of a head
+    /// counts from the first sample that sees it.
     fn tick(self, tick: Duration) -> Duration {
         if matches!(self, Self::Head { .. }) { tick.min(HEAD_GRACE) } else { tick }
     }
@@ -315,7 +315,8 @@ impl RequestGuard {
         }
     }
 
-    /// Returns whether the connection closes after this answer.
+    /// Returns whether the connection closes after this answer. Always returns `false` over HTTP/2, where an answer
+    /// cannot announce it.
     pub(super) fn ends_connection(&self) -> bool {
         self.0.ends.load(Relaxed)
     }

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Maximum number of open connections. At the cap, each new connection displaces one of the address that holds the
-    /// most connections: an idle one first, then one with an unfinished request head, then a busy one.
+    /// Maximum number of open connections. At the cap, a new connection displaces an open one, preferably of the
+    /// address that holds the most connections. Idle connections go first, then those with an unfinished request head.
+    /// A busy connection gives way only to an address that holds fewer connections.
     pub max: usize,
     /// Maximum time from accepting a connection to its first byte. Even a client that connects in advance sends its
     /// first request sooner. Not configurable: only tests change it.

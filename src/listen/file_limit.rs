@@ -6,7 +6,7 @@ use tracing::info;
 /// The process's limit on open files, after the attempt to raise it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLimit {
-    /// Most open files; `None` if unlimited.
+    /// Maximum number of open files; `None` if unlimited.
     pub soft: Option<u64>,
 }
 

@@ -1,7 +1,7 @@
 //! The TLS handshake of a connection.
 //!
 //! The handshake runs in the connection's own task, so it delays no other connection. [`Activity`] treats its bytes as
-//! the start of a request head, so the time-outs for heads also limit the handshake.
+//! the start of a request head, so the time-out for heads also limits the handshake.
 
 use std::{
     cell::RefCell,
@@ -30,8 +30,8 @@ const SPEAK_TLS: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; c
                          content-length: 41\r\nx-content-type-options: nosniff\r\n\
                          connection: close\r\n\r\nthis port requires TLS; retry with https\n";
 
-/// Maximum total size of the buffers of a vectored write that are copied into one buffer, because one plain write of
-/// that size costs less.
+/// If the buffers of a vectored write hold at most this many bytes in total, they are copied into one buffer: a plain
+/// write of so few bytes costs less.
 const JOINED: usize = 4 << 10;
 
 thread_local! {

@@ -17,7 +17,7 @@ pub(super) enum HandshakeFailure {
     Misbehaved,
     /// The peer disconnected.
     Lost,
-    /// The handshake took too long, or another connection displaced this one.
+    /// The handshake took too long, another connection displaced this one, or the listener stopped.
     Unfinished,
 }
 

@@ -1,9 +1,9 @@
 //! Closes a connection so that its last answer reaches the peer.
 //!
 //! The service may answer a request before it has read the body, for example because the body is too large or the
-//! client sends too many requests. HTTP/1.1 must close the connection then. But the system resets a socket that is
-//! closed while its peer still sends, and the peer loses the answer that explains the error. So the listener first
-//! reads and discards the rest of the request, for a limited time.
+//! client sends too many requests. Over HTTP/1.1, the listener then closes the connection, unless the unread rest is
+//! short. But the system resets a socket that is closed while its peer still sends, and the peer loses the answer that
+//! explains the error. So the listener first reads and discards the rest of the request, for a limited time.
 
 use std::{
     future::Future,

@@ -1,9 +1,9 @@
-//! Listening sockets: binds, accepts, serves HTTP on connections, and closes them.
+//! Binds listening sockets, accepts connections, serves HTTP on them, and closes them.
 //!
 //! A listener serves any `tower::Service` over HTTP/1.1 and HTTP/2, in plain text or over TLS. Clients' calls, the
 //! admin interface and the development chain each have one. A listener survives running out of file descriptors, and
-//! has a time-out for each phase in which a peer could stall. At its cap, each new connection displaces one of the
-//! address that holds the most connections.
+//! has a time-out for each phase in which a peer could stall. When the cap on open connections is reached, a new
+//! connection displaces an open one, preferably of the address that holds the most connections.
 //!
 //! # Floors
 //! Each line imports only from the lines below it.

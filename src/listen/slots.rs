@@ -2,8 +2,7 @@
 //!
 //! There is no cap per address while the listener has free slots, because all clients of a sidecar share one address.
 //! Once the listener is full, a newcomer displaces a connection of the address that holds the most connections. So an
-//! address that opens ever more connections displaces its own, and a newcomer from any other address gets a slot at
-//! once.
+//! address that opens ever more connections displaces its own, and a newcomer from any other address soon gets a slot.
 
 use std::{
     cmp::Reverse,
@@ -18,16 +17,16 @@ use tokio::sync::Notify;
 use super::activity::{Activity, EvictionClass};
 use crate::client::network;
 
-/// The number of slots divided by this is the maximum number of displaced connections that have not ended. At that
-/// maximum, newcomers wait, because displaced connections still hold file descriptors.
+/// Displaced connections hold a file descriptor until they end. So the listener limits the number of those that have
+/// not ended to the number of slots divided by this. At the limit, newcomers wait.
 const ENDING_PART: usize = 16;
 
-/// Lower bound of the maximum that [`ENDING_PART`] yields, for listeners with few slots.
+/// Minimum value of the limit that [`ENDING_PART`] describes, for listeners with few slots.
 const MIN_ENDING: usize = 8;
 
-/// Number of connections after which the search for one to displace stops if it has found an idle one. A search of all
-/// connections for each of many newcomers would cost too much. The next search starts after the last displaced
-/// connection.
+/// The search for a connection to displace stops after about this many connections if one of them is idle, because it
+/// would cost too much to search all connections for each of many newcomers. The next search starts after the last
+/// displaced connection.
 const SAMPLE: usize = 16;
 
 /// Returns whether a peer is a trusted proxy in the current configuration.
@@ -170,7 +169,7 @@ impl State {
         let from_cursor = held.range(self.cursor..).chain(held.range(..self.cursor));
         for (at, (&id, activity)) in from_cursor.enumerate() {
             let (standing, age) = activity.standing();
-            // Ranks the least harmful class first, then the longest phase.
+            // Ranks by the harm done. Within a class, the connection whose phase has lasted longest comes first.
             let rank = (standing, Reverse(age));
             if (may_cut_off || standing != EvictionClass::Busy) && best.is_none_or(|(known, _)| rank < known)
             {

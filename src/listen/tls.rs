@@ -111,7 +111,7 @@ pub enum TlsError {
 // === impl TlsConfig ===
 
 impl TlsConfig {
-    /// The keys that a reload applies.
+    /// The configuration keys that a reload applies.
     pub const RELOADABLE: &[&str] = &["cert", "key"];
 
     /// Returns whether certificate and key are set.
@@ -135,7 +135,8 @@ impl TlsConfig {
     /// Reads the files, if they are set.
     ///
     /// # Errors
-    /// If a file cannot be read or does not contain a certificate or a key, or if the two do not match.
+    /// If [`check`](Self::check) fails, if a file cannot be read or has no usable content, or if certificate and key do
+    /// not match.
     pub fn read(&self) -> Result<Option<TlsIdentity>, TlsError> {
         self.check()?;
         match (&self.cert, &self.key) {
