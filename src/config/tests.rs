@@ -195,8 +195,8 @@ fn errors_name_file_key_and_expected_value() {
         ),
         (
             "[[upstream.endpoints]]\nurl = 'ws://127.0.0.1:8546'",
-            "FILE: upstream.endpoints.0: url: the scheme must be http or https, as in http://127.0.0.1:8545; a \
-             WebSocket's URL goes beside it, as ws in [[upstream.endpoints]]",
+            "FILE: upstream.endpoints.0: url: the scheme must be http or https, as in http://127.0.0.1:8545; put a \
+             WebSocket's URL into the key ws of [[upstream.endpoints]]",
         ),
         (
             "[upstream.endpoints]\nurl = 'http://127.0.0.1:8545'",
@@ -220,11 +220,11 @@ fn errors_name_file_key_and_expected_value() {
         ),
         (
             "[[upstream.endpoints]]\nurl = 'http://127.0.0.1'\nheaders = { Content-Length = '5' }",
-            "FILE: upstream.endpoints.0: headers.Content-Length: is set by Holdfast itself",
+            "FILE: upstream.endpoints.0: headers.Content-Length: is managed by Holdfast itself",
         ),
         (
             "[[upstream.endpoints]]\nurl = 'http://127.0.0.1'\nheaders = { transfer-encoding = 'chunked' }",
-            "FILE: upstream.endpoints.0: headers.transfer-encoding: is set by Holdfast itself",
+            "FILE: upstream.endpoints.0: headers.transfer-encoding: is managed by Holdfast itself",
         ),
         ("[chain]\nfinality_depth = 0", "FILE: chain.finality_depth: must be at least 1"),
         (
@@ -307,7 +307,7 @@ fn otlp_receiver_needs_the_otlp_feature() {
         }
         let error = with("headers = { content-length = '5' }").unwrap_err();
         assert!(
-            error.starts_with("FILE: tracing: headers.content-length: is set by Holdfast itself"),
+            error.starts_with("FILE: tracing: headers.content-length: is managed by Holdfast itself"),
             "{error}"
         );
     } else {

@@ -1,9 +1,9 @@
 //! Tracks whether any client still waits for a fetch.
 //!
 //! The audience of a fetch is the clients that wait for it. A fetch runs in a task of its own, so that a client that
-//! disconnects does not cancel it for other clients. Once no client waits, a call that was already sent may finish,
-//! but Holdfast sends no further call for the fetch: no retry, no call to another endpoint, no follow-up call. Each
-//! call carries its audience, because calls of several fetches may share a request.
+//! disconnects does not cancel it for other clients. Once no client waits, a call that was already sent may finish, but
+//! Holdfast sends no further call for the fetch: no retry, no call to another endpoint, no follow-up call. Each call
+//! carries its audience, so that the pool can check it before each attempt.
 
 use std::{fmt, sync::Arc};
 

@@ -17,7 +17,7 @@ use crate::{
 /// One or more calls that are sent in one request.
 pub type Calls = Vec<Call>;
 
-/// An answer for each call, in the order of the calls.
+/// An answer or an error for each call, in the order of the calls.
 pub type Answers = Vec<Result<Answer, UpstreamError>>;
 
 /// A call to an upstream, with the conditions for accepting an answer.
@@ -25,7 +25,7 @@ pub type Answers = Vec<Result<Answer, UpstreamError>>;
 pub struct Call {
     /// The method name.
     pub method: MethodName,
-    /// The parameters, in canonical form where the operation is known.
+    /// The parameters. [`Call::of`] writes them in canonical form; other calls carry them as given.
     pub params: Params,
     /// Verifies the answer; without a check, the call accepts any answer.
     pub check: Option<Check>,
@@ -37,7 +37,8 @@ pub struct Call {
     pub(super) answer_lease: Option<AnswerLease>,
     /// The trace that the call belongs to.
     pub(super) origin: Origin,
-    /// The clients that wait for the answer; `None` if the call is dropped when its client disconnects.
+    /// The clients that wait for the answer. `None` for background work, and for a call that is dropped when its client
+    /// disconnects.
     pub(super) audience: Option<Audience>,
 }
 
@@ -48,10 +49,12 @@ pub struct Requirements {
     pub block: Option<BlockNumber>,
     /// The endpoint should not be behind this head, because the answer depends on the endpoint's newest block.
     pub head: Option<BlockNumber>,
-    /// Only the primary may answer, or the endpoint that replaces it as the primary.
+    /// The primary should answer. Another endpoint answers only if the primary is unavailable, fails or lacks the
+    /// block. If the primary fails, another endpoint replaces it as the primary.
     pub primary: bool,
-    /// A forwarded call: the primary answers it, or another endpoint if the primary fails. The call leaves the last
-    /// token of the primary's rate limit to the canonical view, and its failure alone does not replace the primary.
+    /// A call that bypasses the cache, such as `eth_call` or a write. As with `primary`, the primary should answer, but
+    /// the call leaves the last token of an endpoint's rate limit to calls with `primary`, and its failure alone does
+    /// not replace the primary.
     pub forwarded: bool,
     /// A filter call: only the primary answers it, because each node has filter ids of its own.
     pub filter: bool,
@@ -135,7 +138,8 @@ impl Call {
         KNOWN.iter().any(|known| self.method.as_str().starts_with(known))
     }
 
-    /// Returns whether the call is a common read, which every node answers soon and for every client.
+    /// Returns whether the call is a common read, which every node answers quickly and every provider offers to all
+    /// customers.
     pub(super) fn is_everyday(&self) -> bool {
         const EVERYDAY: [&str; 8] = [
             "eth_getBalance",
@@ -178,8 +182,8 @@ impl Call {
         params.iter().skip(1).chain(members).filter_map(number).any(|number| number > head.0)
     }
 
-    /// Returns whether the call may be sent twice, because it changes neither a filter nor the state that reads see
-    /// nor the node itself.
+    /// Returns whether the call may be sent twice, because it changes no filter, no state that reads see, and nothing
+    /// in the node itself.
     pub(super) fn is_repeatable(&self) -> bool {
         // Prefixes of methods that may change the node itself or the blocks that it mines.
         const NODE_WRITES: [&str; 4] = ["personal_", "admin_", "engine_", "eth_submit"];

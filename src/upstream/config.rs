@@ -15,10 +15,10 @@ pub struct Config {
     /// Not a configuration key; only tests change it.
     #[serde(skip)]
     pub connect_timeout: Duration,
-    /// Time-out of one attempt, from the first byte sent to the last byte read.
+    /// Time-out of one attempt, from opening a connection, if necessary, to the last byte of the response.
     #[serde(with = "humantime_serde")]
     pub timeout: Duration,
-    /// Maximum number of fetches in flight.
+    /// Maximum number of fetches and forwarded calls in flight.
     pub max_in_flight: usize,
     /// Maximum number of fetches in flight for one client; its further fetches wait. `None` means half of
     /// `max_in_flight`, or all of it for an address that several clients share.
@@ -31,7 +31,7 @@ pub struct Config {
     /// Percentile of recent answer times after which a request also goes to a second endpoint; `None` disables hedging.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hedge: Option<Percentile>,
-    /// Maximum size of an answer, decompressed.
+    /// Maximum size of a response, decompressed. The answers of a batch are one response.
     pub max_answer: ByteSize,
     /// The upstream endpoints.
     pub endpoints: Vec<EndpointConfig>,

@@ -66,7 +66,8 @@ pub enum UpstreamError {
     /// An answer whose id matches no call.
     #[error("the answer carries another id than the call")]
     WrongId,
-    /// An answer with neither result nor error, or a batch without an answer to this call.
+    /// An answer with neither result nor error, or a batch without an answer to this call. Also returned for an
+    /// endpoint that a reload removed or that is unavailable.
     #[error("the answer has neither result nor error")]
     Empty,
     /// A result that is not valid for the method.
@@ -255,7 +256,7 @@ impl UpstreamError {
         }
     }
 
-    /// Returns whether the upstream failed, rather than having no result to return.
+    /// Returns whether the upstream failed. An answer without a result and a cancelled call are no failures.
     pub fn is_failure(&self) -> bool {
         match self {
             Self::NotSent(error) => error.is_failure(),
@@ -268,8 +269,8 @@ impl UpstreamError {
         matches!(self, Self::Connect(_) | Self::NotSent(_) | Self::Cancelled)
     }
 
-    /// Returns whether the upstream rejected the call before executing it, because of its rate or an invalid key.
-    /// Even a write may go to another endpoint then.
+    /// Returns whether the upstream rejected the call before executing it, because of a rate limit or missing access
+    /// (401 or 403). Even a write may go to another endpoint then.
     pub(super) fn is_refusal(&self) -> bool {
         match self {
             Self::RateLimited { .. } => true,
@@ -308,7 +309,8 @@ impl UpstreamError {
         }
     }
 
-    /// Returns whether the endpoint sent no response, or received no call.
+    /// Returns whether the endpoint did not react: it sent nothing back, or never received the call. A broken
+    /// connection counts as a reaction.
     pub(super) fn has_no_response(&self) -> bool {
         matches!(
             self,

@@ -22,7 +22,8 @@ use crate::{eth::MethodLabel, histogram::Histogram, jsonrpc::Answer};
 /// Outcome of a call that returned a result.
 pub(super) const RESULT: &str = "result";
 
-/// Outcome of a call whose attempt was dropped because its answer is no longer needed.
+/// Outcome of a call whose attempt was dropped before it ended: by the time-out of the call, by a faster hedge request,
+/// or by a client that disconnected.
 pub(super) const CUT_OFF: &str = "cut_off";
 
 /// Metrics of upstream calls. The default is not registered with any registry (tests).

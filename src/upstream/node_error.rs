@@ -62,7 +62,8 @@ const INTERNAL_CODES: [i64; 3] = [-32603, -32010, -32013];
 const PRUNED_CODE: i64 = 4444;
 const PRUNED_WORDS: [&str; 3] = ["pruned history", "history unavailable", "missing trie node"];
 
-/// Code of EIP-1474 for absent data, and phrases about a block that the node does not have, or not for this client.
+/// Code of EIP-1474 for absent data, and phrases about a block that the node does not have, or does not serve to this
+/// customer.
 const ABSENT_CODE: i64 = -32001;
 const ABSENT_WORDS: [&str; 5] = ["header not found", "block not found", "unknown block", "archive", "pruned"];
 
@@ -171,7 +172,7 @@ impl NodeErrorObject {
         EXECUTION_CODES.contains(&self.code) || self.mentions(&OWN_WORDS)
     }
 
-    /// Returns whether the error mentions a rate limit, among other things.
+    /// Returns whether the error mentions a rate limit, even if it mentions something else, too.
     fn is_of_rate(&self) -> bool {
         RATE_CODES.contains(&self.code) || self.mentions(&RATE_WORDS) || self.mentions(&RATE_ONLY_WORDS)
     }

@@ -34,7 +34,7 @@ const CONFIRM_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of methods named in the span of a batch.
 const MAX_METHODS: usize = 4;
 
-/// An answer that passed its check, with the verdict.
+/// An answer that passed its check, or whose call has none. The verdict is `None` if nothing was verified.
 #[derive(Clone, Debug)]
 pub(in crate::upstream) struct AcceptedAnswer {
     pub(in crate::upstream) answer: Answer,
@@ -61,7 +61,7 @@ struct PendingAttempt<'a> {
     endpoint: &'a Endpoint,
     calls: &'a Calls,
     at: Instant,
-    /// Whether all calls are everyday calls, which every node answers soon.
+    /// Whether all calls are everyday calls ([`Call::is_everyday`]), which every node answers quickly.
     is_everyday: bool,
     is_recorded: bool,
     span: Span,
@@ -72,7 +72,8 @@ struct PendingAttempt<'a> {
 struct MethodList<'a>(&'a Calls);
 
 /// Sends calls and checks the answers, once the endpoint's chain identity is confirmed. If the attempt opens a
-/// connection while no older one is in use, the identity must be confirmed again before the answers are accepted.
+/// connection while no older one is in use, the identity is checked again before the answers are accepted, unless such
+/// a check was made shortly before.
 pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> AttemptOutcomes {
     let cancelled = || vec![Err(UpstreamError::NotSent(Box::new(UpstreamError::Cancelled))); calls.len()];
     let is_awaited = || calls.iter().any(Call::is_awaited);
@@ -212,7 +213,7 @@ async fn send(endpoint: &Endpoint, calls: Calls, begun: Instant) -> Result<Answe
     if !matches!(&answers, Err(error) if error.has_no_response()) {
         endpoint.health.lock().responded_at = Some(now);
     }
-    debug!(?elapsed, ok = answers.is_ok(), "upstream answered");
+    debug!(?elapsed, ok = answers.is_ok(), "upstream request ended");
     answers
 }
 

@@ -13,8 +13,8 @@ const LARGE_CALL: usize = 256 * 1024;
 /// other clients.
 pub(in crate::upstream) fn counts_against_endpoint(call: &Call, error: &UpstreamError) -> bool {
     match error {
-        // An answer of a known shape exceeds the limit only if this endpoint adds to it. A batch may exceed the limit
-        // at any endpoint.
+        // If an answer of a known shape exceeds the limit, this endpoint is at fault. A batch may exceed the limit at
+        // any endpoint.
         UpstreamError::TooLarge { is_batch, .. } => call.has_known_shape() && !is_batch,
         // A node may close the connection because a call is too expensive, so only everyday calls count. If the node
         // is down, everyday calls and identity checks fail, too.
@@ -35,10 +35,10 @@ pub(in crate::upstream) fn counts_against_endpoint(call: &Call, error: &Upstream
     }
 }
 
-/// Returns whether a failed forwarded call counts against the endpoint as the primary.
+/// Returns whether a failed forwarded call counts as a reason to replace the endpoint as the primary.
 ///
-/// More failures count against the primary than [against the endpoint](counts_against_endpoint), because the
-/// consequence is milder: another endpoint answers forwarded calls. Any forwarded call that succeeds clears the count.
+/// More failures count here than in [`counts_against_endpoint`], because the consequence is milder: another endpoint
+/// becomes the primary, but this one stays available. Any forwarded call that succeeds clears the count.
 pub(super) fn counts_against_primary(call: &Call, error: &UpstreamError) -> bool {
     let is_own = match error {
         UpstreamError::Disconnected(_) => !is_large(call),

@@ -40,7 +40,7 @@ const BEHIND_TTL: Duration = Duration::from_secs(2);
 /// range. Without this assumption, a client that reads upwards would cause a useless call for each of these blocks.
 const PRUNED_SPAN: u64 = 64;
 
-/// How long Holdfast does not ask an endpoint for blocks that it reported as pruned. The report expires because
+/// How long Holdfast avoids asking an endpoint for blocks that it reported as pruned. The report expires because
 /// another node behind a load balancer may have made it, and because a node may get its history back.
 const PRUNED_TTL: Duration = Duration::from_secs(10 * 60);
 
@@ -56,7 +56,7 @@ pub(super) struct EndpointHealth {
     pub(super) pause_backoff: Backoff,
     /// Time of the last time-out, if the endpoint has answered nothing since.
     pub(super) hung_at: Option<Instant>,
-    /// Time of the last response to any call, even an invalid one.
+    /// Time of the last response to any call. An invalid response and a broken connection count, too.
     pub(super) responded_at: Option<Instant>,
     /// Number of consecutive refusals of calls that run client code. The client code may have caused them.
     pub(super) refusals: u32,
@@ -72,10 +72,11 @@ pub(super) struct EndpointHealth {
     pub(super) last_error: Option<UpstreamError>,
     /// The reason why the last invalid answer failed verification.
     pub(super) last_mismatch: Option<String>,
-    /// The highest block that the endpoint has shown.
+    /// The newest block that the endpoint has shown: the last head that it reported, or a higher block that it has
+    /// returned since.
     pub(super) head: Option<BlockNumber>,
-    /// Time when the endpoint last returned `head` as its newest block. A block requested by number or hash does not
-    /// change this time, because it does not show whether the endpoint has the blocks above it.
+    /// Time when the endpoint last answered a call for its head. A block requested by number or hash does not change
+    /// this time, because it does not show whether the endpoint has the blocks above it.
     pub(super) head_seen: Option<Instant>,
     /// The block below which the endpoint has probably pruned all blocks, and the time when it last reported so.
     pub(super) pruned_below: Option<(BlockNumber, Instant)>,

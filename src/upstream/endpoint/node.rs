@@ -130,7 +130,7 @@ impl Endpoint {
         self.identity.as_ref().is_some_and(IdentityProbe::is_wrong_chain)
     }
 
-    /// Returns the highest block that the endpoint has shown.
+    /// Returns the newest block that the endpoint has shown.
     pub(in crate::upstream) fn head(&self) -> Option<BlockNumber> {
         self.health.lock().head
     }
@@ -187,7 +187,8 @@ impl Endpoint {
         let lacks_block = requirements.block.is_some_and(|block| health.has_pruned(block, now))
             || requirements.block.max(requirements.head).is_some_and(|block| health.is_behind(block, now));
         let pause = health.paused.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
-        // The canonical view takes precedence: other calls leave it one token, if the burst is larger than one.
+        // Calls that require the primary, such as those of the canonical view, take precedence: other calls leave them
+        // one token, if the burst is larger than the number of calls.
         let tokens = calls.saturating_add(u32::from(!requirements.primary));
         let wait = health.bucket.map_or(Duration::ZERO, |bucket| bucket.wait(tokens, now)).max(pause);
         if !wait.is_zero() {
@@ -214,7 +215,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns whether the circuit breaker is open.
+    /// Returns whether the circuit breaker lets no call pass now.
     pub(in crate::upstream) fn is_breaker_open(&self, now: Instant) -> bool {
         !self.health.lock().breaker.lets_pass(now)
     }
@@ -224,7 +225,8 @@ impl Endpoint {
         self.health.lock().fails_forwarded_calls()
     }
 
-    /// Returns the number of forwarded calls in a row that failed.
+    /// Returns the weight of the forwarded calls in a row that failed. A repeated time-out weighs more than other
+    /// failures.
     pub(in crate::upstream) fn forward_failures(&self) -> u32 {
         self.health.lock().forward_failures
     }

@@ -21,7 +21,7 @@ pub struct EndpointStatus {
     pub identity: Option<IdentityState>,
     /// The state of the circuit breaker.
     pub health: Health,
-    /// The highest block that the endpoint has shown.
+    /// The newest block that the endpoint has shown.
     pub head: Option<BlockNumber>,
     /// The last failure, if the endpoint has not answered since.
     pub last_error: Option<UpstreamError>,

@@ -24,7 +24,7 @@ pub fn is_development(chain_id: u64) -> bool {
 pub(in crate::upstream) struct PinnedChain {
     expected: Option<u64>,
     pinned: Mutex<Option<PinnedIdentity>>,
-    /// Called when an endpoint turns out to serve another chain.
+    /// Called when an endpoint whose answers were accepted turns out to serve another chain.
     on_wrong_chain: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -44,8 +44,8 @@ impl PinnedChain {
         Self { expected, pinned: Mutex::default(), on_wrong_chain: OnceLock::new() }
     }
 
-    /// Calls `notify` from now on whenever an endpoint turns out to serve another chain. Only the first call of this
-    /// method has an effect.
+    /// Calls `notify` from now on whenever an endpoint whose answers were accepted turns out to serve another chain.
+    /// Only the first call of this method has an effect.
     pub(in crate::upstream) fn on_wrong_chain(&self, notify: impl Fn() + Send + Sync + 'static) {
         let _ = self.on_wrong_chain.set(Box::new(notify));
     }

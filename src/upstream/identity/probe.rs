@@ -218,7 +218,7 @@ impl IdentityProbe {
         self.wake.notify_one();
     }
 
-    /// Confirms the identity: at once if it is known, otherwise with the next attempt.
+    /// Returns the confirmed identity: at once if it needs no check, otherwise after the next attempt.
     pub(in crate::upstream) async fn confirm(&self) -> Result<Arc<ChainIdentity>, IdentityError> {
         // Usually the identity is confirmed, and a subscription is not necessary.
         if let Some(identity) = self.progress.borrow().confirmed() {
@@ -349,7 +349,7 @@ fn log_change(endpoint: &str, before: &IdentityState, now: &IdentityState, attem
         (_, IdentityState::WrongChain(wrong_chain)) => error!(endpoint, "{wrong_chain}; not using it"),
         (IdentityState::Unknown(_), IdentityState::Unknown(_)) if attempts > 0 => {}
         (_, IdentityState::Unknown(Some(error))) => {
-            warn!(%error, endpoint, "cannot read the chain id of the upstream; retrying");
+            warn!(%error, endpoint, "cannot read the chain identity of the upstream; retrying");
         }
         (_, IdentityState::Unknown(None)) => {}
     }

@@ -29,7 +29,7 @@ const RETRY_SHARE: f32 = 0.1;
 const MIN_RETRIES_PER_SECOND: u32 = 10;
 const RETRY_WINDOW: Duration = Duration::from_secs(10);
 
-/// Pause before a second attempt. It is long enough to spread simultaneous retries, and too short for clients to
+/// Pause before each further attempt. It is long enough to spread simultaneous retries, and too short for clients to
 /// notice.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(40));
 

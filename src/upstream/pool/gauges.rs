@@ -54,7 +54,7 @@ impl Collector for EndpointGauges {
             let labels = EndpointLabels { endpoint: endpoint.name.to_string() };
             ConstGauge::new(is_primary).encode(primaries.encode_family(&labels)?)?;
         }
-        let help = "Highest block number that an endpoint has shown";
+        let help = "Number of the newest block that an endpoint has shown";
         let mut heads = encoder.encode_descriptor("endpoint_head", help, None, gauge)?;
         for (endpoint, head) in endpoints.iter().filter_map(|endpoint| Some((endpoint, endpoint.head?))) {
             let labels = EndpointLabels { endpoint: endpoint.name.to_string() };

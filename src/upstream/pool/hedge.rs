@@ -27,7 +27,7 @@ use crate::jsonrpc::Answer;
 /// changes.
 const MAX_SAMPLES: usize = 256;
 
-/// Minimum number of samples that show which answers are slow.
+/// Minimum number of samples. With fewer, no answer counts as late.
 const MIN_SAMPLES: usize = 32;
 
 /// Minimum time before an answer is late. A node on the same network answers faster, and even its slowest answers do
@@ -71,8 +71,9 @@ impl Hedge {
         Some((*late).max(MIN_DELAY))
     }
 
-    /// Returns the outcome of `first`. If `first` is late, starts a second attempt with `second` and returns the
-    /// first good outcome, or the better one for each call. If `second` returns `None`, waits for `first`.
+    /// Returns the outcome of `first`. If `first` is late, starts a second attempt with `second` and returns the first
+    /// good outcome. If neither is good, returns the better outcome for each call. If `second` returns `None`, waits
+    /// for `first`.
     pub(in crate::upstream) async fn attempt<S: Future<Output = AttemptOutcomes>>(
         &self,
         calls: &Calls,
@@ -89,8 +90,8 @@ impl Hedge {
         let Some(second) = second(after) else { return alone(first.await) };
         let raced = race(calls, first, pin!(self.timed(second))).await;
         if raced.second_won {
-            // The first attempt was dropped because it was slow. Without its time, the samples would lack the slowest
-            // answers.
+            // The first attempt was slow: it was dropped, or ended late without a good answer. Without its time, the
+            // samples would lack the slowest answers.
             self.record(begun.elapsed());
         }
         raced

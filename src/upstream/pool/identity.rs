@@ -90,8 +90,8 @@ impl Identity {
         self.0.load().iter().any(is_confirmed).then(|| self.0.pinned_chain().pinned()).flatten()
     }
 
-    /// Confirms the identity of any endpoint: at once if one is confirmed, otherwise with the next attempts. Does not
-    /// wait if every endpoint has an open breaker or serves a wrong chain.
+    /// Confirms the identity of any endpoint: at once if one is confirmed, otherwise with the next attempts. Once the
+    /// chain is pinned, does not wait if each endpoint has an open breaker or serves a wrong chain.
     ///
     /// # Errors
     /// If no endpoint is usable.
@@ -128,8 +128,8 @@ impl Identity {
                     error => IdentityError::Upstream(error),
                 });
             }
-            // Does not ask endpoints of a wrong chain, unless there are no others, because `select_ok` panics on an
-            // empty list. If an endpoint turns out later to serve a wrong chain, its `confirm` fails.
+            // Once the chain is pinned, skips endpoints of a wrong chain. If no others are left, because the last one
+            // has just turned out to serve a wrong chain, asks all: `select_ok` panics on an empty list.
             let others = probes.iter().filter(|probe| !is_pinned || !probe.is_wrong_chain());
             let others: Vec<_> = others.cloned().collect();
             let asked = if others.is_empty() { probes } else { others };

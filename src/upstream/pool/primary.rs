@@ -70,8 +70,8 @@ impl Primary {
     }
 
     /// Returns the primary if it is available, or how long to wait for it. If it is neither available nor worth the
-    /// wait, makes another endpoint the primary. If the primary lacks the block or was tried before, returns another
-    /// endpoint without making it the primary.
+    /// wait, makes another endpoint the primary. If the primary lacks the block, has been tried for these calls, or
+    /// becomes available only after their patience has run out, returns another endpoint without making it the primary.
     pub(in crate::upstream) fn pick(
         &self,
         available: &[(Score, Arc<Endpoint>)],
@@ -228,9 +228,9 @@ impl Primary {
     fn log_switch(&self, endpoint: &Endpoint) {
         let endpoint = endpoint.name();
         if self.log_throttle.is_due("elsewhere") {
-            info!(%endpoint, "primary endpoint failed or lags; switching to this endpoint");
+            info!(%endpoint, "primary endpoint unavailable or lagging; switching to this endpoint");
         } else {
-            debug!(%endpoint, "primary endpoint failed or lags; switching to this endpoint");
+            debug!(%endpoint, "primary endpoint unavailable or lagging; switching to this endpoint");
         }
     }
 }

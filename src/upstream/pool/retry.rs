@@ -69,7 +69,8 @@ pub(in crate::upstream) fn is_failure(call: &Call, outcome: &Result<AcceptedAnsw
         }
         Ok(AcceptedAnswer { answer, .. }) if call.requirements.is_head => answer.is_null(),
         Ok(_) | Err(UpstreamError::RateLimited { .. }) => false,
-        // An endpoint with an unconfirmed identity is unusable, whatever the error.
+        // An endpoint whose identity check fails is unusable, unless the check only met a rate limit. A cancelled call
+        // is no failure either.
         Err(UpstreamError::NotSent(error)) => {
             !matches!(**error, UpstreamError::RateLimited { .. } | UpstreamError::Cancelled)
         }
@@ -101,8 +102,8 @@ fn is_absent(accepted: &AcceptedAnswer) -> bool {
     accepted.answer.is_null() || matches!(accepted.verdict, Some(Verdict::Short))
 }
 
-/// Returns whether this outcome replaces an earlier one. Of two equally good results, the first stays. Of two equally
-/// bad failures, the last stays, because it says more.
+/// Returns whether this outcome replaces an earlier one. Of two results with the same rank, the first stays. Of two
+/// errors with the same rank, the last stays.
 pub(in crate::upstream) fn replaces(
     outcome: &Result<AcceptedAnswer, UpstreamError>,
     before: &Result<AcceptedAnswer, UpstreamError>,

@@ -66,8 +66,8 @@ fn client_builder(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> Cli
         // This layer of the connector runs only when a connection is opened, not when one is reused.
         .connector_layer(layer_fn(MonitoredConnector))
         .tcp_nodelay(true)
-        // All calls share an HTTP/2 connection. If the node fell silent without being pinged, each call would time
-        // out, and none would open a new connection.
+        // All calls share an HTTP/2 connection. Without pings, if the node fell silent, each call would time out, and
+        // none would open a new connection.
         .http2_keep_alive_interval(config.timeout / PINGS_PER_TIMEOUT)
         .http2_keep_alive_timeout(config.timeout / PINGS_PER_TIMEOUT)
         .gzip(true)

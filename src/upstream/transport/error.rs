@@ -47,8 +47,8 @@ pub enum EndpointError {
         /// The header's name.
         name: String,
     },
-    /// The client sets this header itself for each request.
-    #[error("headers.{name}: is set by Holdfast itself for each request; leave it out")]
+    /// The header is about the connection or the body, which Holdfast manages itself.
+    #[error("headers.{name}: is managed by Holdfast itself; leave it out")]
     ReservedHeader {
         /// The header's name.
         name: String,

@@ -241,7 +241,7 @@ impl HttpTransportInner {
         }
     }
 
-    /// Converts an error in the middle of a body.
+    /// Converts an error that the direct client returns while it sends a request or reads a response.
     fn body_error(&self, error: BoxError) -> UpstreamError {
         if !error.is::<hyper::Error>() {
             return UpstreamError::Decompression(root_cause(&*error));

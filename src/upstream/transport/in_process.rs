@@ -64,7 +64,8 @@ impl<N> InProcessTransport<N> {
         *self.connection.lock() = None;
     }
 
-    /// Uses the simulated connection, which has the idle time-out of an HTTP connection.
+    /// Uses the simulated connection. If it is closed, or has been idle for longer than an HTTP connection may be,
+    /// reports that a new one opens.
     fn connect(&self) {
         let now = Instant::now();
         let used = self.connection.lock().replace(now);

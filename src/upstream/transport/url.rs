@@ -23,9 +23,9 @@ pub enum UrlError {
     /// Neither http nor https.
     #[error("the scheme must be http or https, as in http://127.0.0.1:8545")]
     Scheme,
-    /// A WebSocket URL, where calls go over HTTP.
+    /// A WebSocket URL where an HTTP URL is required.
     #[error(
-        "the scheme must be http or https, as in http://127.0.0.1:8545; a WebSocket's URL goes beside it, as ws in \
+        "the scheme must be http or https, as in http://127.0.0.1:8545; put a WebSocket's URL into the key ws of \
          [[upstream.endpoints]]"
     )]
     WebSocket,

@@ -180,7 +180,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Subscription<S> {
         }
     }
 
-    /// Returns the next text message. Answers pings meanwhile.
+    /// Returns the next text message. Answers pings meanwhile, and pings the node if the connection is silent.
     async fn message(&mut self) -> Result<tungstenite::Utf8Bytes, FeedError> {
         let mut is_pinged = false;
         loop {
