@@ -1,6 +1,7 @@
 //! Bloom filter of the transactions of a segment. It detects most absent transactions without a read from the disk.
 
-/// A blocked Bloom filter: all bits of a key are in one line, which fits a line of the processor's cache.
+/// A blocked Bloom filter: all bits of a key are in one line of 64 bytes, so a lookup touches one line of the CPU
+/// cache.
 #[derive(Debug)]
 pub(super) struct Filter(Vec<Line>);
 

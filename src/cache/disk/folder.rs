@@ -84,7 +84,7 @@ fn format(name: &OsStr) -> Option<u8> {
 }
 
 /// Warns of folders in this directory that contain blocks but that Holdfast does not read. These are folders of another
-/// format, and a whole data directory, which `cp -a` creates if its target exists.
+/// format, and data directories inside this one. `cp -a` creates the latter if its target already exists.
 pub(super) fn warn_of_unused(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let (name, path) = (entry.file_name(), entry.path());

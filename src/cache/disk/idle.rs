@@ -42,7 +42,7 @@ impl Idle {
         Ok(Self(folders))
     }
 
-    /// Removes a folder whose log is now open. From now on, the log counts the segments.
+    /// Takes a folder off this list, because its log is now open. From now on, the log counts its segments.
     pub(super) fn take_out(&mut self, folder: &Path) {
         self.0.retain(|idle| idle.path != folder);
     }

@@ -1,5 +1,5 @@
-//! In-memory index of a chain's segments. It takes about 110 bytes for each part of a block and ten bits for each
-//! transaction.
+//! In-memory index of a chain's segments. It takes about 110 bytes for each part of a block, and ten bits for each
+//! transaction in a sealed segment.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,7 +20,7 @@ pub(super) struct Index {
     blocks: HashMap<BlockHash, [Option<At>; Part::ALL.len()]>,
     numbers: HashMap<BlockNumber, At>,
     /// The current generation. Numbers and transactions are valid only in segments that began in this generation.
-    /// Forgetting canonicity starts a higher generation.
+    /// Forgetting canonicity starts the next generation.
     pub(super) generation: u32,
     pub(super) finalized: Option<(BlockNumber, BlockHash)>,
 }
@@ -78,7 +78,7 @@ impl Index {
         Some(number)
     }
 
-    /// Forgets numbers, transactions and the finalized block, and starts `generation`.
+    /// Forgets numbers, transactions and the finalized block, and makes `generation` the current one.
     pub(super) fn forget_canonicity(&mut self, generation: u32) {
         self.generation = generation;
         self.finalized = None;
@@ -119,9 +119,9 @@ impl Index {
         self.find(part, hash).is_some_and(|(at, _)| part == Part::Receipts || self.is_trusted(at.segment))
     }
 
-    /// Returns the blocks of the current generation above the noted finalized block. The upstream confirms the tier by
-    /// the noted block, so it does not confirm these. Such blocks exist if a power cut lost the last note, or if the
-    /// directory was copied while in use.
+    /// Returns the blocks of the current generation above the noted finalized block. Holdfast asks the upstream to
+    /// confirm only the noted block, so nothing confirms the blocks above it. Such blocks exist if a power cut lost the
+    /// last note, or if the directory was copied while in use.
     pub(super) fn above_finalized(&self) -> Vec<BlockHash> {
         let finalized = self.finalized.map(|(number, _)| number);
         let heads = self.trusted_segments().flat_map(|segment| &segment.heads);
@@ -135,7 +135,7 @@ impl Index {
         self.head(*self.numbers.get(&number)?).map(|head| head.hash)
     }
 
-    /// Returns the head of the block at this position, unless the block was removed or written again later.
+    /// Returns the head of the record at this position, unless its block was removed or written again later.
     pub(super) fn block_at(&self, at: At) -> Option<Head> {
         let head = self.head(at)?;
         self.find(Part::Block, head.hash).filter(|(newest, _)| *newest == at).map(|(_, head)| head)
@@ -159,7 +159,7 @@ impl Index {
         self.segments.values_mut().next_back().filter(|segment| !segment.is_closed())
     }
 
-    /// Returns the oldest segment, if it is closed.
+    /// Returns the id of the oldest segment, if that segment is closed.
     pub(super) fn oldest_closed(&self) -> Option<u32> {
         self.segments.values().next().filter(|segment| segment.is_closed()).map(|segment| segment.id)
     }

@@ -1,8 +1,8 @@
 //! The segments of one chain. [`Writer`](super::writer::Writer) enforces the size limit and serializes writes.
 //!
 //! Any thread may call the reading methods. Only `Writer` calls the writing methods, one at a time, so no two threads
-//! change the index at once. Readers of the index never wait for the disk, because a writing method holds only a read
-//! lock while it writes a file.
+//! change the index at once. Readers of the index never wait for the disk, because a writing method holds at most a
+//! read lock while it writes a file.
 
 use std::{fs, io, sync::Arc};
 
@@ -71,7 +71,8 @@ impl Log {
         self.index.read().find(part, hash).map(|(at, head)| (at.segment, head))
     }
 
-    /// Reads the value of a part from the disk; `None` if it is gone or damaged.
+    /// Reads the value of a part from the disk; `None` if the record is gone, or if its head or its transaction hashes
+    /// are damaged. The caller checks the value itself.
     pub(super) fn value(&self, (segment, head): (u32, Head)) -> io::Result<Option<Bytes>> {
         segment::value(&self.folder, segment, &head)
     }
@@ -170,7 +171,8 @@ impl Log {
         }
     }
 
-    /// Creates the folder again after its files were deleted, and closes the open segment.
+    /// Closes the open segment after its files were deleted, and creates the folder and the note of the generation
+    /// again.
     fn begin_again(&self) -> io::Result<()> {
         fs::create_dir_all(self.folder.path())?;
         let generation = {
@@ -285,8 +287,9 @@ fn read_generation(folder: &Folder, segments: &[Segment]) -> io::Result<u32> {
     if let Some(noted) = noted.filter(|noted| Some(*noted) >= last) {
         return Ok(noted);
     }
-    // The note is absent or older than a segment. Either forgetting canonicity could not write the note, or the
-    // directory was copied while in use. Begin a new generation, so that no existing number or transaction is valid.
+    // The note is absent, or older than a segment or the note of the finalized block. Either the folder is new, or
+    // forgetting canonicity could not write the note, or the directory was copied while in use. Begin a new generation,
+    // so that no existing number or transaction is valid.
     let generation = last.map_or(0, |last| last.saturating_add(1));
     write_generation(folder, generation)?;
     Ok(generation)

@@ -10,9 +10,9 @@
 //!     finalized               the highest finalized block
 //! ```
 //!
-//! - Each part of a block is a record. The writer appends it to the newest segment with one call. The checksum in the
-//!   head of a record also covers the position of the record; a value has [its own checksum](super::tier::Sealed). A
-//!   record that does not match its checksum is a miss.
+//! - Each part of a block is a record. The writer appends it to the newest segment with one write call. The checksum in
+//!   the head of a record also covers the position of the record; a value has [its own checksum](super::tier::Sealed).
+//!   A record that does not match its checksum is a miss.
 //! - The writer *seals* a full segment, which means that it writes an index file. To open a sealed segment, Holdfast
 //!   reads only the index. It scans an unsealed segment (normally only the last one) record by record, and cuts off an
 //!   incomplete record at the end.

@@ -50,12 +50,12 @@ pub(super) fn write<const N: usize>(path: &Path, seal: Seal, fact: &[u8; N], las
 // === impl Seal ===
 
 impl Seal {
-    /// Seal of a note that is not about one chain.
+    /// Seal of a note outside the folders of the chains, such as `DIR/chain`.
     pub(super) fn of_format() -> Self {
         Self(crc32fast::hash(&[FORMAT]))
     }
 
-    /// Seal of a note about this chain.
+    /// Seal of a note in the folder of this chain.
     pub(super) fn of_chain(chain: ChainKey) -> Self {
         Self(crc32fast::hash(&chain.to_bytes()))
     }

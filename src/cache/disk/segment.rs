@@ -22,7 +22,7 @@ const MAGIC: [u8; 8] = *b"HOLDFSEG";
 /// Length of the header: magic, chain (with the format), id, generation, and their checksum.
 pub(super) const HEADER: usize = 8 + ChainKey::LEN + 4 + 4 + 4;
 
-/// Most records in a segment. The limit keeps evicting and sealing a segment quick.
+/// Maximum number of records in a segment. The limit keeps evicting and sealing a segment quick.
 const MOST: usize = 1 << 16;
 
 /// A segment.
@@ -216,7 +216,8 @@ pub(super) fn key(transaction: TxHash) -> u64 {
     transaction.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
-/// Reads the value of a record; `None` if the record is gone or damaged.
+/// Reads the value of a record; `None` if the record is gone, or if its head or its transaction hashes are damaged. The
+/// caller checks the value itself.
 pub(super) fn value(folder: &Folder, id: u32, head: &Head) -> io::Result<Option<Bytes>> {
     if_there(
         File::open(folder.file(id, Suffix::Segment))

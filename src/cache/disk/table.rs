@@ -23,7 +23,8 @@ const TOP: usize = 8 + ChainKey::LEN + 4 + 8 + 4 + 4;
 
 const MAGIC: [u8; 8] = *b"HOLDFIDX";
 
-/// Length of a row: first eight bytes of the hash, record of the segment, position in the record.
+/// Length of a row: first eight bytes of the transaction hash, index of the record in the segment, position of the
+/// transaction in the record.
 const ROW: usize = 8 + 4 + 4;
 
 /// Number of rows per read. Hashes are evenly distributed, so even among 100,000 rows, a row is at most a few hundred
@@ -55,7 +56,7 @@ impl Table {
         self.rows_at + self.rows * ROW as u64
     }
 
-    /// Writes the file. If the process is killed meanwhile, the segment has no index, but never an incomplete one.
+    /// Writes the file. If the process is killed meanwhile, the segment has no index rather than an incomplete one.
     pub(super) fn write(
         folder: &Folder,
         id: u32,
@@ -127,7 +128,7 @@ impl Table {
         (at == end).then_some((table, read))
     }
 
-    /// Returns whether the segment may have a transaction with this key; `false` is certain.
+    /// Returns whether the segment may have a transaction with this key. If this is `false`, the segment has none.
     pub(super) fn may_have(&self, key: u64) -> bool {
         self.filter.may_have(key)
     }
@@ -203,7 +204,8 @@ mod tests {
         (0..count).map(head).collect()
     }
 
-    /// Returns places whose keys are `spread` apart: as evenly distributed as hashes, or close together.
+    /// Returns places whose keys are `spread` apart. With a large `spread`, the keys are distributed as evenly as
+    /// hashes; with a small one, they are close together.
     fn places(count: u32, spread: u64) -> Places {
         (0..count).map(|nth| (u64::from(nth + 1).wrapping_mul(spread), (nth, nth + 1))).collect()
     }

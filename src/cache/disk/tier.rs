@@ -28,7 +28,8 @@ use crate::{
     eth::{BlockHash, BlockNumber, TxHash, TxPosition},
 };
 
-/// Most concurrent reads. If the disk hangs, they block at most this many threads of the runtime's blocking pool.
+/// Maximum number of concurrent reads. If the disk hangs, they block at most this many threads of the runtime's
+/// blocking pool.
 const READERS: usize = 32;
 
 /// The tier on disk.
@@ -37,7 +38,7 @@ pub struct Disk {
     path: PathBuf,
     limit: u64,
     shared: Arc<Shared>,
-    /// An async mutex, so that writes that wait for a slow disk block no thread.
+    /// An async mutex, so that a write that waits for another write blocks no thread.
     writer: Arc<Mutex<Writer>>,
     readers: Arc<Semaphore>,
 }

@@ -25,14 +25,16 @@ use crate::{
     eth::{BlockHash, BlockNumber},
 };
 
-/// Longest segment in bytes, unless the directory would then have more than [`MOST_SEGMENTS`]. Evicting a short segment
-/// loses little, and scanning the last segment at the start is quick.
+/// Greatest length of a segment in bytes, if the size limit is between 1 and 32 GiB. A smaller directory has shorter
+/// segments, so that it has at least 16. A larger directory has longer segments, so that it has at most
+/// [`MOST_SEGMENTS`]. Evicting a short segment loses little, and scanning the last segment at the start is quick.
 const LONGEST_SEGMENT: u64 = 64 << 20;
 
-/// Most segments of a full directory. A lookup of a transaction checks all segments, so their number must be limited.
+/// Approximate maximum number of segments of a full directory. A lookup of a transaction checks all segments, so their
+/// number must be limited.
 const MOST_SEGMENTS: u64 = 512;
 
-/// Most unwritten removals to remember.
+/// Maximum number of unwritten removals to remember.
 const MOST_OWED: usize = 1024;
 
 /// The only writer of the directory.

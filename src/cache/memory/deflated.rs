@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Deflate level. Level 6 compresses mainnet's blocks to a third or less, and their receipts to a tenth. The output of
-/// level 4 is up to 8 % larger. Level 9 takes two to four times as long as level 6, and its output is larger too.
+/// level 4 is up to 8 % larger. Level 9 takes two to four times as long as level 6, and its output is not smaller.
 const LEVEL: u32 = 6;
 
 /// Spare bytes of the buffer for the end of a flush. They are more than a flush needs, because a flush that fills the

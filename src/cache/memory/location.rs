@@ -11,18 +11,19 @@ use crate::eth::{Home, TxHash, TxPosition};
 /// Number of shards. It is high enough that readers and writers of different transactions rarely contend.
 const SHARDS: usize = 64;
 
-/// Most entries per fingerprint. A transaction is in one block, or in a few after reorgs. At most four cache entries of
-/// a block contain it: the block, its receipts, the single transaction and the single receipt. A hostile block can list
-/// one transaction thousands of times. This limit keeps the time to insert and remove such a block linear.
+/// Maximum number of entries per fingerprint. A transaction is in one block, or in a few after reorgs. At most four
+/// cache entries of a block contain it: the block, its receipts, the single transaction and the single receipt. A
+/// hostile block can list one transaction thousands of times. This limit keeps the time to insert and remove such a
+/// block linear.
 const MAX_PER_FINGERPRINT: usize = 16;
 
-/// Most transactions that a runtime thread indexes at once, which takes a few hundred microseconds. This is several
-/// times the number in a mainnet block. A longer list, from a hostile upstream or a chain with huge blocks, would delay
-/// other calls on the thread.
+/// Maximum number of transactions that a runtime thread indexes at once, which takes a few hundred microseconds. A
+/// mainnet block has several times fewer. A longer list, from a hostile upstream or a chain with huge blocks, would
+/// delay other calls on the thread.
 pub const INDEXED_INLINE: usize = 2_000;
 
-/// Most bytes that the index takes per transaction: an entry of 24 bytes and a control byte, in a table that has just
-/// doubled and is seven sixteenths full.
+/// Maximum number of bytes that the index takes per transaction: an entry of 24 bytes and a control byte, in a table
+/// that has just doubled and is seven sixteenths full.
 pub(super) const ENTRY_BYTES: usize = 58;
 
 /// A block and position where a transaction may be.
@@ -254,7 +255,8 @@ mod tests {
             steps in proptest::collection::vec((0u64..3, 0usize..40, any::<bool>()), 0..400)
         ) {
             let index = LocationIndex::new();
-            // Four blocks have ten contents each. These are more than the limit, and some have equal locations.
+            // Four blocks have ten contents each. All 40 contents together exceed the limit per transaction, and some
+            // have equal locations.
             let contents: Vec<_> = (0..40).map(|content| home(content % 4)).collect();
             // For each transaction, the contents that have an index entry. Contents beyond the limit have none.
             let mut model = [const { Vec::new() }; 3];

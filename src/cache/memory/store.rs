@@ -230,7 +230,8 @@ impl Cache {
         self.store.get(&Key::Receipt(block, index))?.into_receipt()
     }
 
-    /// Returns whether the cache can serve this content, from its own entry or from the full block.
+    /// Returns whether the cache can serve this content from its own entry. A block with transaction hashes can also be
+    /// served from the full block.
     pub fn serves(&self, content: &Content) -> bool {
         let has = |key: Key| self.store.get(&key).is_some();
         Key::of(content).is_some_and(|key| match key {

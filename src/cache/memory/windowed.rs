@@ -11,8 +11,8 @@
 //! - With an LRU alone, a scan of rarely read blocks would evict all others. Here, the scanned blocks pass through the
 //!   queue, and main does not admit them.
 //! - With TinyLFU alone, the store would not admit new entries. Clients would miss the newest block, and an old block
-//!   that they read transaction by transaction. The queue has both. It also serves an indexer that reads the same
-//!   blocks as another indexer some time later.
+//!   that they read transaction by transaction. The queue has both. It also serves a second indexer that reads the same
+//!   blocks some time after the first.
 //! - TinyLFU does not count reads of queued entries; otherwise, blocks that a scan reads ten times in a row would seem
 //!   popular. Blocks near the head are the exception, because clients follow the head and read these blocks again after
 //!   they left the queue.
@@ -62,7 +62,8 @@ pub(super) struct Windowed {
     queue: Mutex<Queue>,
     queued: Box<[RwLock<HashTable<Queued>>]>,
     hasher: DefaultHashBuilder,
-    /// The entries that clients read most. The hasher costs a fourth of the standard one and is seeded as well.
+    /// The entries that clients read most. The hasher takes a fourth of the time of the standard hasher, and is seeded
+    /// as well.
     main: sync::Cache<Key, Entity, DefaultHashBuilder>,
     removed: Box<OnRemoval>,
 }
@@ -135,7 +136,8 @@ impl Windowed {
     pub(super) fn get(&self, key: &Key) -> Option<Entity> {
         let queued = self.queued(key, |queued| (queued.entity.clone(), queued.is_near));
         let Some((entity, is_near)) = queued else {
-            // Look into the queue again: a replacement may have moved the entry there after the first look.
+            // Look into the queue again: after the first look, a writer may have put a new entry there and removed the
+            // old one from main.
             return self.main.get(key).or_else(|| self.queued(key, |queued| queued.entity.clone()));
         };
         if is_near {

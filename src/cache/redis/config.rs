@@ -19,8 +19,8 @@ pub struct RedisConfig {
     /// Time to live of entries; `None` to keep them until Redis evicts them.
     #[serde(default, with = "humantime_serde", skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Duration>,
-    /// Timeout of a read. After this time, the upstream would answer sooner. A write may take ten times as long, but at
-    /// most ten seconds. This field is not a configuration key; only tests change it.
+    /// Timeout of a read. Asking the upstream is usually faster than waiting longer. A write may take ten times as
+    /// long, but at most ten seconds. This field is not a configuration key; only tests change it.
     #[serde(skip, default = "timeout")]
     pub timeout: Duration,
     /// PEM file of CA certificates that `rediss` connections trust instead of the system's.

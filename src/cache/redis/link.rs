@@ -229,7 +229,8 @@ impl Inner {
         if let Some(password) = password.filter(|password| !password.is_empty()) {
             text = text.replace(password, "…");
         }
-        // Replace line breaks in the server's text, so that it cannot imitate a log line of Holdfast.
+        // Replace line breaks and other control characters in the server's text, so that it cannot imitate a log line
+        // of Holdfast.
         let shown = text.chars().take(SHOWN).map(|char| if char.is_control() { '\u{fffd}' } else { char });
         std::io::Error::other(format!("{}: {}", self.url, shown.collect::<String>())).into()
     }

@@ -26,8 +26,8 @@
 //! Forgetting is reliable only if Redis loses no write. If Redis fails over to a replica that lacks the last epoch, the
 //! previous epoch and its entries become valid again.
 //!
-//! Each index entry has a checksum over its key and content, because nothing else can detect damage to the hash of a
-//! block number.
+//! Each index entry has a checksum over its key and content, because nothing else can detect damage to the hash that
+//! the index stores for a block number.
 //!
 //! # Requirements
 //! - Redis version 6 or later.

@@ -20,15 +20,15 @@ use crate::{
     eth::{BlockHash, BlockNumber, TxHash, TxPosition},
 };
 
-/// Longest value in bytes. Holdfast does not write longer values, and reads no more than this from one. Compressed, the
-/// largest blocks take a tenth of this limit.
+/// Longest value in bytes. Holdfast does not write longer values, and reads at most one byte more than this.
+/// Compressed, the largest blocks take a tenth of this limit.
 const LONGEST: usize = 64 << 20;
 
 /// Timeout of a write, as a multiple of the timeout of a read. A write may be large, and no client waits for it.
 const WRITES_TAKE: u32 = 10;
 
-/// Most attempts to read or write the highest finalized block. An attempt fails if that block or the epoch changes
-/// meanwhile.
+/// Maximum number of attempts to read or write the highest finalized block. An attempt fails if that block or the epoch
+/// changes meanwhile.
 const TRIES: usize = 3;
 
 /// Compare-and-swap as a Lua script: sets a key if its value has not changed since Holdfast read it.
@@ -393,8 +393,8 @@ fn command(name: &str, key: &[u8]) -> Cmd {
     command
 }
 
-/// Returns the command that reads a value of up to `length` bytes, and one more byte of a longer value, so that the
-/// caller notices it. For an absent key, the reply is empty.
+/// Returns the command that reads the first `length + 1` bytes of a value. If the value is longer than `length`, the
+/// extra byte tells the caller so. For an absent key, the reply is empty.
 fn peek(key: &[u8], length: usize) -> Cmd {
     let mut command = command("GETRANGE", key);
     command.arg(0).arg(length);

@@ -74,8 +74,8 @@ pub enum TierError {
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
     /// Another instance that shares the tier made it forget its index, because the chain replaced a finalized block. A
-    /// write that fails with this error has no effect, because the block may belong to the replaced history. A read
-    /// fails with this error, so that the caller has the upstream confirm the tier again.
+    /// write that fails with this error adds nothing valid to the index, because the block may belong to the replaced
+    /// history. A read fails with this error, so that the caller has the upstream confirm the tier again.
     #[error("another instance made the tier forget its index of canonical blocks")]
     Forgotten,
 }

@@ -11,8 +11,8 @@ pub const FORMAT: u8 = 2;
 /// Length of the header: format, checksum, length of the text.
 const HEAD: usize = 1 + 4 + 4;
 
-/// Longest text in bytes: the default limit on an upstream's response. Holdfast stores no longer text, so a value that
-/// claims a greater length is damaged or forged. Opening it might exhaust memory.
+/// Longest text in bytes: the default limit on an upstream's response. Holdfast stores no text above this limit, so a
+/// value that claims a greater length is damaged or forged. Opening it might exhaust memory.
 const LONGEST: usize = 128 << 20;
 
 /// Zstd level. Level 1 is fast and compresses a text to a fifth. The next levels take three times as long, and their

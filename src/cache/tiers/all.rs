@@ -25,8 +25,8 @@ use crate::{
 /// would take longer than the decompression.
 const SHORT: usize = 16 << 10;
 
-/// Longest wait for the queued writes of a tier. After this time, a removal fails, and a confirmation skips the tier
-/// until the next attempt.
+/// Longest wait for the queued writes of a tier. After this time, Holdfast reports a removal as failed, and a
+/// confirmation skips the tier until the next attempt.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// All tiers together. Cheap to clone.
@@ -277,8 +277,8 @@ impl Tiers {
     /// Confirms a tier after the upstream confirmed the finalized block noted in it. A tier without such a note has
     /// nothing to confirm, so it first forgets its index and notes the block of `checkpoint`.
     ///
-    /// Returns `false` if the tier had no note and either could not note that block, or there was a doubt about the
-    /// tier meanwhile.
+    /// For a tier without a note, returns `false` if the tier could not note that block, or if there was a doubt about
+    /// the tier meanwhile. For a tier with a note, such a doubt voids the confirmation, but the result is still `true`.
     pub async fn confirm(&self, unconfirmed: Unconfirmed, checkpoint: Checkpoint) -> bool {
         let Unconfirmed { tier: kind, finalized, since } = unconfirmed;
         let Some(Rung { tier, .. }) = self.rung(kind) else { return false };
@@ -298,7 +298,8 @@ impl Tiers {
         true
     }
 
-    /// Returns the highest number of a noted block by which the upstream confirmed a tier.
+    /// For each confirmed tier, the upstream confirmed the block that was noted in it. Returns the highest number of
+    /// these blocks.
     pub fn highest_noted(&self) -> Option<BlockNumber> {
         let noted = |rung: &Rung| match rung.tier.trust.current().1 {
             State::Confirmed { noted } => noted,

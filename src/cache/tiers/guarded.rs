@@ -119,8 +119,9 @@ impl Guarded {
         is_written
     }
 
-    /// Same as [`write`](Self::write), for a call that may find nothing to write and then returns `false`. Such a call
-    /// succeeds, but does not close the breaker, because it does not show that the tier is writable.
+    /// Same as [`write`](Self::write), for a method of the tier that returns `false` if there was nothing to write.
+    /// This also counts as a success, but does not close the breaker, because it does not show that the tier is
+    /// writable.
     pub(super) async fn write_if_needed(&self, write: impl FnOnce(&dyn Tier) -> Tiered<'_, bool>) -> bool {
         let begun = Instant::now();
         let is_written = self.call(Access::Write, begun, write).await;

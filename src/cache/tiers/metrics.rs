@@ -113,7 +113,8 @@ impl Metrics {
 pub(super) enum Wrote {
     Written,
     Failed,
-    /// The tier is unconfirmed, its breaker is open, or the text is too long.
+    /// The tier is unconfirmed, there was a doubt about it after the block was found final, its breaker is open, or the
+    /// text is too long.
     Skipped,
     /// The queue was full.
     Dropped,

@@ -2,8 +2,8 @@
 //!
 //! A lookup asks one tier after the other until one has the entry. Every tier before that one then receives a copy.
 //! Writes happen in the background. Each tier has a bounded queue of writes; a full queue drops further writes. If a
-//! tier keeps failing, its circuit breaker rejects calls for a while. The number and transaction index of a tier may
-//! answer only after the upstream has confirmed the tier; see [`trust`].
+//! tier keeps failing, its circuit breaker rejects calls for a while. Until the upstream has confirmed a tier, the
+//! number and transaction index of the tier gives little more than hints; see [`trust`].
 //!
 //! # Floors
 //! ```text

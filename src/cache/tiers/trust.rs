@@ -1,7 +1,7 @@
 //! Trust in the number and transaction index of one tier.
 //!
-//! No hash proves which block is canonical at a number. So the index of a tier answers only after the upstream has
-//! confirmed the highest finalized block noted in this tier:
+//! No hash proves which block is canonical at a number. So Holdfast trusts the index of a tier only after the upstream
+//! has confirmed the highest finalized block noted in this tier:
 //!
 //! ```text
 //!                     confirm
@@ -10,9 +10,9 @@
 //!                  doubt, forget
 //! ```
 //!
-//! An unconfirmed tier receives no writes. Its index gives hints, but it says which block is canonical only as long as
-//! no upstream has answered since the start. While a tier must forget its index, the index does not answer at all, and
-//! the tier cannot be confirmed.
+//! An unconfirmed tier receives no writes. Holdfast uses its index for hints. Until an upstream has answered for the
+//! first time since the start, Holdfast also takes the canonical hash at a number from this index. While a tier must
+//! forget its index, the index does not answer at all, and the tier cannot be confirmed.
 //!
 //! Each doubt whether an index is still right starts a new [`Generation`]. Before Holdfast checks that a block is
 //! final, it reads the generation. A tier drops the write of this block if there was a doubt about the tier after that.
@@ -42,8 +42,8 @@ pub(super) struct GenerationCounter(Arc<AtomicU64>);
 pub enum Accept {
     /// Only confirmed tiers.
     Confirmed,
-    /// Unconfirmed tiers too. This is for hints, and for all answers as long as no upstream has answered since the
-    /// start.
+    /// Unconfirmed tiers too, except those that must forget their index. This is for hints, and for all answers as long
+    /// as no upstream has answered since the start.
     Any,
 }
 
@@ -99,7 +99,7 @@ impl Trust {
         Self { generations, ..Self::default() }
     }
 
-    /// Returns the generation that the last doubt about this tier started, and the state since then.
+    /// Returns the generation that the last doubt about this tier started, and the current state.
     pub(super) fn current(&self) -> (Generation, State) {
         *self.current.lock()
     }
@@ -128,7 +128,7 @@ impl Trust {
         self.withdraw(false);
     }
 
-    /// Withdraws the confirmation until the tier has forgotten its index.
+    /// Withdraws the confirmation. The tier must forget its index before it can be confirmed again.
     pub(super) fn forget(&self) {
         self.withdraw(true);
     }
@@ -172,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// Events around a tier, which happen in any order. An action that takes time has one step for its begin and one
+    /// Events around a tier, which happen in any order. An action that takes time has one step for its start and one
     /// for its end.
     #[derive(Clone, Debug)]
     enum Step {

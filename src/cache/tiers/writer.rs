@@ -23,10 +23,10 @@ use crate::{
     eth::{BlockHash, BlockNumber, Home, TxHash},
 };
 
-/// Most bytes of text in the queue: some hundred blocks with their receipts.
+/// Maximum number of bytes of text in the queue, which is enough for about a hundred blocks with their receipts.
 const MOST_BYTES: u64 = 128 << 20;
 
-/// Most items in the queue, of any size.
+/// Maximum number of items in the queue, of any size.
 const MOST: usize = 4096;
 
 /// A part of a finalized block, to be written to the tiers.
@@ -41,7 +41,7 @@ pub struct Parcel {
     /// The JSON text.
     pub text: Bytes,
     /// The finalized block that makes this block final. Before the writer writes this part to a tier, it notes the
-    /// finalized block there, because the upstream confirms the tier by the noted block.
+    /// finalized block there, because the upstream later confirms the tier by confirming the noted block.
     pub checkpoint: Checkpoint,
     /// The tier that the text came from, if any. Only the tiers before that tier receive this part.
     pub from: Option<TierKind>,

@@ -93,7 +93,7 @@ fn blocks_near_the_head_are_found_during_a_scan() {
     counted.insert(10_001, 1, 5_000);
     counted.insert(9_936, 1, 5_000);
     for number in 0..500 {
-        // Clients do not read a block more often than this.
+        // A scan does not read a block more often than this.
         for _ in 0..20 {
             counted.get(number);
         }
