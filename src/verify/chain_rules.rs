@@ -102,7 +102,8 @@ impl ChainRules {
         if self.lacking[kind as usize].load(Relaxed) { Demand::Structural } else { self.level }
     }
 
-    /// Returns whether content of this kind has been proved, or the chain is listed as Ethereum's.
+    /// Returns whether content of this kind has been proved, or the chain is listed as Ethereum's. Always `false` if
+    /// the configuration asks only for structural checks.
     pub(super) fn is_sure(&self, kind: Kind) -> bool {
         self.level != Demand::Structural && self.provability(kind).is_sure()
     }
@@ -137,8 +138,8 @@ impl ChainRules {
         InForce { configured, headers, blocks, receipts, why }
     }
 
-    /// Checks that block 0 is the known genesis. A proof cannot show that, because a block of another chain passes its
-    /// proof, too.
+    /// If this is the header of block 0, checks that it is the known genesis. A proof cannot show that, because a block
+    /// of another chain passes its proof, too.
     pub(super) fn recognise(&self, header: &Header) -> Result<(), Failure> {
         match self.chain.lock().anchor.and_then(|anchor| anchor.genesis) {
             Some(genesis) if header.number == BlockNumber(0) => structural::hash(genesis, header.hash),
@@ -149,8 +150,8 @@ impl ChainRules {
     /// Checks that a block that lists transactions does not have the root of an empty list.
     ///
     /// # Errors
-    /// If the check fails on a chain listed as Ethereum's. Other chains list transactions that no root covers, such as
-    /// Polygon's state syncs.
+    /// If the check fails on a chain listed as Ethereum's. Some other chains list transactions that no root covers,
+    /// such as Polygon's state syncs.
     pub(super) fn check_list(&self, header: &Header, is_empty: bool) -> Result<(), Failure> {
         let is_in_no_root = header.transactions_root == EMPTY_ROOT_HASH && !is_empty;
         if is_in_no_root && self.provability(Kind::Transactions).is_known() {
@@ -164,7 +165,8 @@ impl ChainRules {
         self.chain.lock().anchor.map(|anchor| anchor.chain_id)
     }
 
-    /// Returns whether content of this kind must be proved and may be provable.
+    /// Returns whether the verifier tries to prove content of this kind: proofs are configured, and the kind was not
+    /// found to be unprovable.
     pub(super) fn proves(&self, kind: Kind) -> bool {
         self.demands(kind) != Demand::Structural
     }

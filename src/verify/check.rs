@@ -49,7 +49,7 @@ impl Check {
             Answer::Result(_) | Answer::Error(_) => return Ok(None),
         };
         let checking = wait.watch(verifier.check(*query, result.clone(), known.clone()));
-        // The wait is limited if the client gets the answer whether or not it passes.
+        // The wait is limited if the client gets the answer whether or not the answer passes the checks.
         let found = match verifier.config().on_mismatch {
             OnMismatch::Reject => checking.await,
             OnMismatch::Pass => {
@@ -74,7 +74,7 @@ impl Check {
                     debug!(endpoint = %upstream, asked = %query, reason, "answer was not verified in time; not caching it");
                 }
             }
-            // Nothing is wrong: the block of an empty list of receipts has not arrived yet.
+            // Nothing is wrong: usually, the answer is an empty list of receipts, and its block has not arrived yet.
             Verdict::Unproved(failure @ Failure::Unfounded, _) => {
                 debug!(endpoint = %upstream, asked = %query, %failure, "upstream's answer cannot be proved; not caching it");
             }
@@ -108,7 +108,7 @@ impl Check {
         }))
     }
 
-    /// Stores the verdict on the answer that the caller accepted, of possibly several answers.
+    /// Stores the verdict on the answer that the caller accepted. The caller may have examined several answers.
     pub fn settle(&self, found: Option<Verdict>) {
         *self.0.verdict.lock() = found;
     }

@@ -26,7 +26,7 @@ pub struct Config {
 pub enum Demand {
     /// All proofs that are possible with the fetched data. Holdfast fetches no extra data for a proof.
     Auto,
-    /// Proof of everything. Holdfast fetches content that cannot be proved alone together with the data that proves it.
+    /// Proof of everything. If content cannot be proved alone, Holdfast also fetches the data that proves it.
     Full,
     /// Structural checks only: the answer has the right shape, and its parts agree.
     Structural,

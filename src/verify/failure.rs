@@ -56,7 +56,7 @@ pub enum Failure {
     },
 }
 
-/// Check that an answer failed.
+/// The check that an answer did not pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The answer names another block or transaction than the request, or its parts contradict each other.

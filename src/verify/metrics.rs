@@ -71,8 +71,8 @@ impl Metrics {
             inner.waiting.clone(),
         );
         registry.register("check_seconds", "Time to check an answer, in seconds", inner.seconds.clone());
-        // All counters are created at start, because `increase()` in Prometheus ignores the first value of a counter
-        // that appears with its first mismatch.
+        // The counters by reason are created at start, because `increase()` in Prometheus ignores the first value of a
+        // counter that appears only with its first event.
         for reason in Failure::REASONS {
             drop(inner.mismatches.get_or_create(&ReasonLabels { reason }));
         }

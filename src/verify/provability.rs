@@ -55,7 +55,8 @@ impl Provability {
         decided
     }
 
-    /// Returns whether content whose hashes do not match is wrong, unless it is newer than this program.
+    /// Returns whether the chain is listed as Ethereum's. If so, content whose hashes do not match is wrong, unless it
+    /// is newer than this program.
     pub(super) fn is_known(&self) -> bool {
         *self == Self::Known
     }

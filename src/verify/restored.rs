@@ -18,7 +18,7 @@ use crate::eth::{At, Block, BlockHash, Receipts};
 pub enum Doubt {
     /// The entry is wrong.
     Wrong,
-    /// The entry cannot be proved now, but may be provable when the verifier knows more about the chain.
+    /// It is unknown whether the entry is right, because the proof did not finish or was not conclusive.
     Unsure,
 }
 

@@ -14,7 +14,7 @@ pub enum Level {
     Proved,
 }
 
-/// A value that passed every check that its data allows. Only the module `verify` can create a `Verified`.
+/// A value that passed verification, and the level that it reached. Only the module `verify` can create a `Verified`.
 #[derive(Clone, Debug)]
 pub struct Verified<T> {
     value: T,
@@ -73,8 +73,8 @@ impl<T> Verified<T> {
         self.origin.as_ref()
     }
 
-    /// Returns whether the value's block was final when the answer was requested. Holdfast fetches an unproved value
-    /// again once its block is final.
+    /// Returns whether the value's block was final when the answer was requested. If it was not, and the value is not
+    /// proved, Holdfast fetches the value again once its block is final.
     pub fn is_settled(&self) -> bool {
         self.settled
     }

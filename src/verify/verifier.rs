@@ -93,12 +93,13 @@ impl Verifier {
         self.0.rules.demands(kind)
     }
 
-    /// Returns whether content of this kind must be proved.
+    /// Returns whether content of this kind must be proved even if that takes extra fetches.
     pub fn demands_proof(&self, kind: Kind) -> bool {
         self.demands(kind) == Demand::Full
     }
 
-    /// Returns whether headers of this chain have been proved, or the chain is listed as Ethereum's.
+    /// Returns whether headers of this chain have been proved, or the chain is listed as Ethereum's. Always `false` if
+    /// the configuration asks only for structural checks.
     pub fn is_sure(&self) -> bool {
         self.0.rules.is_sure(Kind::Header)
     }
@@ -217,7 +218,7 @@ impl Verifier {
         verdict
     }
 
-    /// Checks content. Returns an error if a structural check fails, which makes the answer wrong on any chain.
+    /// Checks content. Returns an error if a check other than a proof fails, because the answer is then wrong.
     fn pass(
         &self,
         Query { part, at, index }: Query,
@@ -324,7 +325,8 @@ impl Verifier {
         let held = block.and_then(|block| known.block(block));
         let listed = block.and_then(|block| known.listed(block));
         let number = listed.map(|(number, _)| number).or(first.map(|first| first.number));
-        // An empty list means that the block has no transactions, or that the node lost the receipts.
+        // An empty list means that the block has no transactions, or that the node lost the receipts. Only a known
+        // block shows which.
         let (Some(block), Some(number)) = (block, number) else {
             return Ok(Verdict::Unproved(Failure::Unfounded, None));
         };
@@ -355,8 +357,8 @@ impl Verifier {
         })
     }
 
-    /// Proves content, unless content of this kind is unprovable on this chain. If `at` is set, the result is recorded
-    /// as a vote on whether the kind is provable.
+    /// Proves content, unless only structural checks apply to this kind. If `at` is set, the result is recorded as a
+    /// vote on whether the kind is provable.
     fn judge<T: Clone>(
         &self,
         kind: Kind,

@@ -15,8 +15,8 @@ use super::{
 };
 use crate::verify::{Failure, Part, Reason};
 
-/// Number of transactions from which all proof threads recover signers. Recovering a signer takes about 50 µs, and
-/// handing work to another thread about 10 µs.
+/// Minimum number of transactions in a block for which all proof threads share the recovery of signers. Recovering a
+/// signer takes about 50 µs, and handing work to another thread about 10 µs.
 const SPREAD: usize = 16;
 
 /// Maximum number of uncles that the protocol has ever allowed.
@@ -55,8 +55,9 @@ pub(super) fn transactions(
     )
 }
 
-/// Checks the list of uncles. The headers of uncles are not in a block's JSON, so this function can check only whether
-/// there are any uncles.
+/// Checks the list of uncles. The headers of uncles are not in a block's JSON, so this function cannot check their
+/// hashes. It checks that the list is empty exactly if the header says so, and that it has at most [`MOST_UNCLES`]
+/// different hashes.
 fn uncles(block: &Object<'_>, header: &Header) -> Result<(), Failure> {
     let uncles = block.values::<B256>("uncles")?;
     let twice = uncles.iter().enumerate().any(|(at, uncle)| uncles[..at].contains(uncle));

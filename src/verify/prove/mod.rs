@@ -46,8 +46,8 @@ pub fn block(block: Verified<Block>, chain_id: Option<u64>) -> Result<Verified<B
     block_by_parts(block, chain_id, true).into_result()
 }
 
-/// Proves the header of a block with full transactions. If `has_rules`, the transactions follow known rules, and this
-/// function proves the content, too.
+/// Proves the header of a block with full transactions. `has_rules` says whether the chain's transactions follow
+/// Ethereum's rules. If so, this function proves the rest of the block, too.
 pub(super) fn block_by_parts(block: Verified<Block>, chain_id: Option<u64>, has_rules: bool) -> Proof<Block> {
     let (bytes, hash) = (block.full(), block.hash().0);
     Proof::of(block, &bytes, hash, |object, header| {

@@ -86,8 +86,7 @@ pub(super) fn is_lookalike(name: &str) -> bool {
 }
 
 /// Returns `name` in lower case. Also converts the two letters outside ASCII that Go's reader considers equal to `s`
-/// and
-/// `k`.
+/// and `k`.
 fn fold(name: &str) -> String {
     let plain = |letter| match letter {
         '\u{17f}' => 's',

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::verify::{Failure, Part, Reason};
 
-/// Members of the block that contains a transaction.
+/// Members of a block's header from which members of its transactions follow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scene {
     pub(super) base_fee: Option<u64>,
