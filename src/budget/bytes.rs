@@ -13,7 +13,8 @@ use crate::client::{Client, ClientLimit};
 /// client learns the result of a transaction that it sent.
 pub const SMALL: usize = 64 << 10;
 
-/// Limit on the bytes that all leases hold together at any time. Clones share one budget.
+/// Limit on the total bytes of all leases. A lease of a [small](SMALL) size usually does not count. Clones share one
+/// budget.
 #[derive(Clone, Debug)]
 pub struct ByteBudget(Arc<Inner>);
 
