@@ -3,7 +3,7 @@
 //! A [`TraceContext`] holds the client's trace headers. An [`Origin`] adds the span of the call. Each call carries its
 //! `Origin`, because another task may send the upstream request. If Holdfast [exports](span) its spans, they join the
 //! client's trace, and the upstream receives Holdfast's span as the parent. Otherwise, the upstream receives the
-//! client's headers unchanged.
+//! client's span as the parent.
 
 mod context;
 mod origin;
