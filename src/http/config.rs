@@ -39,8 +39,8 @@ pub struct Config {
     pub compress: bool,
     /// Maximum number of requests in flight. Further requests are refused.
     pub max_in_flight: usize,
-    /// Maximum number of requests of one client in flight. `None` stands for half of `max_in_flight`, and for an
-    /// address that many clients share for `max_in_flight` itself.
+    /// Maximum number of requests of one client in flight. `None` stands for half of `max_in_flight`; for an address
+    /// that many clients share, it stands for all of `max_in_flight`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_per_client: Option<usize>,
     /// Web pages that may read answers: `*`, or a list of origins.

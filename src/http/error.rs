@@ -37,7 +37,7 @@ pub enum HttpError {
     /// The request asks for an upgrade to WebSocket.
     #[error("WebSocket is not served here; send JSON-RPC calls with POST")]
     WebSocket,
-    /// The content type is not `application/json`.
+    /// The content type is not that of JSON-RPC, or a web page sends none.
     #[error("send the header content-type: application/json")]
     ContentType,
     /// The body is compressed.

@@ -52,7 +52,7 @@ impl Metrics {
         let metrics = Self::default();
         registry.register(
             "requests_refused",
-            "Requests refused as a whole, by reason; calls_total counts refused calls",
+            "Requests refused as a whole, by reason; calls refused one by one are in calls_total",
             metrics.0.refused.clone(),
         );
         registry.register(

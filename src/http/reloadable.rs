@@ -27,7 +27,7 @@ pub struct Reloadable {
     cors: CorsRules,
 }
 
-/// Reads the numbers of requests and bytes in flight when metrics are collected.
+/// Reads the numbers of requests in flight, bytes in flight and panics when metrics are collected.
 #[derive(Debug)]
 struct InFlightGauges {
     in_flight: InFlightLimit,

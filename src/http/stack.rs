@@ -73,7 +73,7 @@ where
         // client's policy and rate limit into `Caller`. The layers of `proxy/stack.rs` apply both to each call, because
         // a request may contain a thousand calls.
         .layer(AuthLayer::new(edge.access, edge.listen, browser_hint(edge.admin).into()))
-        // This limit refuses excess requests before their bodies are read. Requests that wait here instead would take
+        // This limit refuses excess requests before their bodies are read. If they waited here instead, they would take
         // up the memory that the limit saves.
         .layer(in_flight)
         .service(rpc)

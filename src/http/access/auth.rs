@@ -26,7 +26,7 @@ use crate::{
 /// Largest body that is read before a refusal.
 const SMALL_BODY: u64 = 64 << 10;
 
-/// Longest wait for such a body.
+/// Longest wait for the body of a request that is refused.
 const BODY_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Puts an [`Auth`] around a service.
@@ -47,10 +47,10 @@ pub(in crate::http) struct Auth<S> {
     hint: Bytes,
 }
 
-/// An admitted request, with the parts of its head that the inner services need.
+/// A request of a client that has access, with the parts of its head that the inner services need.
 #[derive(Debug)]
 pub(in crate::http) struct Admitted<B> {
-    /// The head, or the reason to refuse the request.
+    /// The head, or the reason why the innermost service refuses the request.
     pub(in crate::http) head: Result<RequestHead, HttpError>,
     pub(in crate::http) body: B,
     /// The client, its policy and its rate.
@@ -104,7 +104,7 @@ where
     }
 }
 
-/// Returns the body of a request, if it is small enough to be read before a refusal.
+/// Returns the body of a request, unless its announced length is too large to read before a refusal.
 fn small_body<B>(request: Request<B>) -> Option<B> {
     let header = |name| request.headers().get(name);
     let length = header(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
@@ -113,8 +113,9 @@ fn small_body<B>(request: Request<B>) -> Option<B> {
     is_small.then(|| request.into_body())
 }
 
-/// Reads the body, if it is given, and then refuses the request. Without the read, a client that is still sending its
-/// body could miss the refusal: some clients report a broken connection instead.
+/// Reads the body, if it is given, within [`SMALL_BODY`] and [`BODY_PATIENCE`], and then refuses the request. Without
+/// the read, a client that is still sending its body could miss the refusal: some clients report a broken connection
+/// instead.
 async fn refuse<B: Body>(body: Option<B>, refusal: HttpError) -> Result<Response<RpcBody>, HttpError> {
     if let Some(body) = body {
         let mut body = pin!(body);

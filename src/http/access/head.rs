@@ -14,8 +14,8 @@ pub(in crate::http) struct RequestHead {
     pub(in crate::http) announced: Option<u64>,
 }
 
-/// The headers that are checked, found in one pass. One pass is cheap, because most requests have fewer headers than
-/// this struct has fields.
+/// The headers that are checked, found in one pass. Requests have few headers, so one pass costs less than a lookup for
+/// each field.
 #[derive(Default)]
 struct HeadHeaders<'a> {
     upgrade: Option<&'a HeaderValue>,
@@ -43,7 +43,7 @@ impl RequestHead {
             return Err(HttpError::WebSocket);
         }
         if method != Method::POST {
-            // Browsers, and load balancers that check whether the server answers.
+            // Browsers open this path, and load balancers probe it.
             let is_visit = matches!(*method, Method::GET | Method::HEAD) && request.uri().path() == "/";
             let hint = hint.clone();
             return Err(if is_visit { HttpError::Visit { hint } } else { HttpError::MethodNotAllowed });

@@ -17,8 +17,8 @@ pub struct HostCheck {
 // === impl HostCheck ===
 
 impl HostCheck {
-    /// Creates a check for an admin listener on this address. It allows the hosts that `access` allows when a request
-    /// arrives, except `*`.
+    /// Creates a check for an admin listener on this address. It uses the allowed hosts of `access` that are in force
+    /// when a request arrives, but ignores `*`.
     pub fn new(access: Access, listener: IpAddr) -> Self {
         Self { access, is_loopback: listener.to_canonical().is_loopback() }
     }

@@ -43,9 +43,9 @@ pub(in crate::http) struct AccessRules {
     keys: Vec<ClientKey>,
     /// Policy of clients without a key.
     policy: Arc<Policy>,
-    /// Rates of clients without a key; unlimited if `None`.
+    /// Token buckets of clients without a key; `None` if their rate is unlimited.
     subnets: Option<SubnetBuckets>,
-    /// Rates of requests without a valid key, if a key is required.
+    /// Token buckets of requests without a valid key, for use if a key is required.
     unauthenticated: SubnetBuckets,
 }
 
@@ -66,14 +66,15 @@ impl Access {
         &self.0.metrics
     }
 
-    /// Creates the rules of a [checked](Config::check) configuration, with the policy of all clients.
+    /// Creates the rules of a [checked](Config::check) configuration. `policy` applies to all clients; the settings of
+    /// a key can narrow it for that key's client.
     pub fn new(config: &Config, policy: Policy, metrics: Metrics) -> Self {
         let rules = ArcSwap::from_pointee(AccessRules::new(config, policy, None));
         Self(Arc::new(Shared { rules, metrics }))
     }
 
     /// Replaces the rules from the next request on. Requests in flight finish under the old rules. A client whose rate
-    /// stays the same keeps its token bucket, so that a reload does not refill the bucket.
+    /// and burst stay the same keeps its token bucket, so that a reload does not refill the bucket.
     ///
     /// Replaces keys, rates, hosts, trusted proxies and methods. `allowed_origins` and the limits of requests belong to
     /// [`Reloadable`](crate::http::Reloadable).
@@ -171,8 +172,9 @@ impl AccessRules {
         peer.map(|peer| client_address(peer, request.headers(), &self.trusted_proxies))
     }
 
-    /// Counts a request without a valid key against its address. This count does not limit requests with a valid key,
-    /// because otherwise one client could lock out the other clients behind the same address.
+    /// Counts a request without a valid key against its address, and returns the error for the refusal. This count does
+    /// not limit requests with a valid key, because otherwise one client could lock out the other clients behind the
+    /// same address.
     fn refuse_unauthenticated<B>(
         &self,
         error: HttpError,

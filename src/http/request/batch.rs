@@ -23,14 +23,15 @@ use crate::{
 };
 
 /// Size from which an answer is counted against the byte budget while it waits for earlier answers of its batch.
-/// Smaller answers are not counted, because all that wait at the same time add up to less than [`SMALL`].
+/// Smaller answers are not counted: at most 32 of them (`batch_concurrency`) wait at the same time, and together they
+/// are smaller than [`SMALL`].
 const COUNTS: usize = SMALL / 32;
 
-/// The reply to one entry.
+/// The reply to one entry of a packet.
 pub(in crate::http) struct EntryReply {
     /// The answer or the error. The error is boxed, because few calls fail.
     pub(in crate::http) answer: Result<Answer, Box<ErrorResponse>>,
-    /// Where the answer came from; `None` if there is no answer.
+    /// Where the answer came from; `None` for an error of Holdfast itself.
     pub(in crate::http) outcome: Option<Outcome>,
     pub(in crate::http) deflated: Option<Arc<Deflated>>,
     /// Lease on the byte budget for an answer that waits for earlier answers of its batch.
@@ -134,8 +135,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Returns the reason why no further call begins, if there is one. The batch would discard the answer to such a
-    /// call.
+    /// Returns the reason why no further call of the batch begins, if there is one.
     pub(in crate::http) fn over(&self) -> Option<LeftOut> {
         self.left_out
     }

@@ -30,7 +30,7 @@ use crate::{
 /// Memory that a parsed batch entry takes besides its bytes, until the whole batch is answered.
 const ENTRY_ROOM: usize = 512;
 
-/// The innermost service of the edge. It is cheap to clone, because each request clones it.
+/// The innermost service of the edge. Each request clones it, so it contains only an `Arc`.
 #[derive(Debug)]
 pub(in crate::http) struct Rpc<P>(Arc<Inner<P>>);
 

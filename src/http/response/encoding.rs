@@ -105,7 +105,7 @@ mod tests {
             ("*;q=0", Accepted::Plain),
             ("gzip;q=0.5, identity", Accepted::Plain),
             ("gzip;q=0.3, *;q=0.5", Accepted::Plain),
-            // These weights and names are unreadable.
+            // These weights are malformed, and the last name is unknown.
             ("gzip;q=", Accepted::Plain),
             ("gzip;q=2", Accepted::Plain),
             ("gzip;q=1.001", Accepted::Plain),

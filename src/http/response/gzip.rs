@@ -18,7 +18,7 @@ use crate::{
 /// The gzip header: method deflate, no file name, no time, unknown operating system.
 const HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
 
-/// Largest size of a stored block, whose length has sixteen bits.
+/// Largest size of a stored block. Its length field has sixteen bits.
 const MOST_STORED: usize = 0xffff;
 
 /// A part of a plain text that also exists in deflated form, and its position in the text.
@@ -56,7 +56,7 @@ pub(in crate::http) fn stitch(plain: Rope, marks: &[Mark]) -> Rope {
 // === impl Stitcher ===
 
 impl Stitcher {
-    /// Writes the next `count` bytes of the plain text as stored blocks. If `is_last`, the last of them ends the
+    /// Writes the next `count` bytes of the plain text as stored blocks. If `is_last`, the last block ends the
     /// stream.
     fn store(&mut self, mut count: usize, is_last: bool) {
         self.read += count;

@@ -11,7 +11,7 @@ use http::Response;
 use super::body::RpcBody;
 use crate::http::error::HttpError;
 
-/// Resolves to the reason at once.
+/// Resolves at once to the reason for the refusal.
 ///
 /// `std::future::Ready` would work, too, but it has the size of a whole response. It would enlarge the future of every
 /// request, which moves through all layers.

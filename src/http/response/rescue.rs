@@ -1,6 +1,6 @@
 //! Turns errors and panics into a status, a code and a message. No other module does this.
 //!
-//! The messages reach untrusted clients, so they say how to proceed, and contain no secret, no path and no address of
+//! The messages say how to proceed. They reach untrusted clients, so they contain no secret, no path and no address of
 //! an upstream.
 
 use std::{

@@ -42,7 +42,7 @@ pub struct NetworkError {
     pub text: String,
 }
 
-/// A token bucket for each client without a key.
+/// A token bucket for each client that is known only by its address.
 #[derive(Clone, Debug)]
 pub(in crate::http) struct SubnetBuckets {
     allowance: Allowance,
@@ -78,8 +78,9 @@ pub(in crate::http) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted
 
 /// Returns the client at an address.
 ///
-/// Many clients share the address of a trusted proxy that forwards no client address, and at a loopback listener the
-/// loopback address. Any other address belongs to one client, even if a proxy on this machine forwarded it.
+/// Many clients share the address of a trusted proxy that forwards no client address. At a loopback listener, many
+/// clients also share the loopback address. Any other address belongs to one client, even if a proxy on this machine
+/// forwarded it.
 pub(in crate::http) fn client_at(address: IpAddr, is_loopback: bool, trusted: &[Network]) -> Client {
     if is_trusted(address, trusted) || (is_loopback && address.is_loopback()) {
         Client::Shared(network(address))

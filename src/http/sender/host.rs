@@ -34,8 +34,8 @@ pub struct HostError;
 /// Checks that a request is for an allowed host.
 ///
 /// A loopback listener serves `localhost`, loopback addresses and the hosts in `allowed`. Any other listener serves
-/// every host if `allowed` is empty. Otherwise it serves the hosts in `allowed` and every IP address, because health
-/// probes use addresses, and an address cannot be rebound.
+/// every host if `allowed` is empty. Otherwise it serves the hosts in `allowed`, `localhost` and every IP address,
+/// because health probes use addresses, and an address cannot be rebound.
 ///
 /// # Errors
 /// If the request names a host that the listener does not serve.

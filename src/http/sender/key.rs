@@ -32,7 +32,7 @@ const PATH: &str = "/k/";
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyHash([u8; RANDOM_BYTES]);
 
-/// Text that is not the hash of a key. Does not contain the text, which may be the key itself.
+/// Text that is not the hash of a key. The error does not contain the text, which may be the key itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected the SHA-256 of a key in 64 hex digits; `holdfast key new` makes a key and prints this line"
