@@ -9,7 +9,7 @@ use bytes::Bytes;
 pub enum Code {
     /// The body is not JSON.
     Parse,
-    /// The body is JSON but not a request, or it is a batch that is empty or too long.
+    /// An entry is not a JSON-RPC request, a batch is empty or too large, or the HTTP request is refused.
     InvalidRequest,
     /// The method is unknown or not allowed.
     MethodNotFound,
@@ -21,7 +21,7 @@ pub enum Code {
     RateLimited,
     /// No upstream could answer.
     UpstreamFailed,
-    /// The upstream did not answer in time.
+    /// The upstream did not answer in time, or the batch ran for too long to begin the call.
     UpstreamTimeout,
     /// The upstream's answer failed verification.
     UpstreamMismatch,

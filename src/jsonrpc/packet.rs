@@ -23,12 +23,12 @@ pub enum Entry {
     Call(Call),
     /// An invalid entry, to be answered with an error.
     Refused {
-        /// The entry's id, or `null` if it could not be read.
+        /// The entry's id, or `null` if it is missing or invalid.
         id: RawId,
         /// The reason.
         error: ErrorObject,
     },
-    /// An invalid notification, which is not executed and gets no answer.
+    /// A notification with invalid params, which is not executed and gets no answer.
     Ignored,
 }
 
@@ -165,7 +165,7 @@ impl Members {
         let mut first = true;
         while scanner.another_member(&mut first)? {
             let member = match () {
-                // The first four arms match the usual spelling. The last arm also reads names with spaces or escapes.
+                // The first four arms match the usual spelling. The last arm reads all other names and spellings.
                 () if scanner.pass(br#""jsonrpc":"#) => Some(&mut members.version),
                 () if scanner.pass(br#""id":"#) => Some(&mut members.id),
                 () if scanner.pass(br#""method":"#) => Some(&mut members.method),

@@ -7,8 +7,8 @@ use bytes::{Buf, Bytes, BytesMut};
 /// Size from which a piece is cheaper to reference than to copy.
 const REFERENCE_FROM: usize = 4096;
 
-/// Capacity of a buffer for copied pieces. A full buffer is followed by a new buffer, because growing it would move its
-/// bytes.
+/// Smallest capacity of a buffer for copied pieces, except the first buffer. A full buffer is followed by a new buffer,
+/// because growing it would move its bytes.
 const TOGETHER: usize = 16 * 1024;
 
 /// A sequence of byte pieces, written to a socket with one vectored write.

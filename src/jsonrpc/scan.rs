@@ -373,7 +373,7 @@ mod tests {
         scanner.end().map(|()| value)
     }
 
-    /// Returns whether serde_json accepts the text. `IgnoredAny` skips values as `RawValue` does.
+    /// Returns whether serde_json accepts the text. `IgnoredAny` checks the syntax without building values.
     fn serde_accepts(text: &str) -> bool {
         serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
     }
