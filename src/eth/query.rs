@@ -234,7 +234,8 @@ impl Query {
         }
     }
 
-    /// Returns whether the query asks for a count, which can be proved only with the block itself.
+    /// Returns whether the query asks for a count of a block other than the pending block. Only the block itself can
+    /// prove a count.
     pub fn is_count(self) -> bool {
         matches!(self.part, Part::TransactionCount | Part::UncleCount) && self.at != At::Tag(Tag::Pending)
     }
@@ -246,7 +247,7 @@ impl Query {
     }
 
     /// Returns the query for the full block or the receipts list that contains the answer; `None` for a tag, because
-    /// the block that a tag resolves to changes.
+    /// the block that a tag resolves to changes. A query by transaction hash names no block, so it stays the same.
     pub fn whole(self) -> Option<Self> {
         match self.at {
             At::Tag(_) => None,
@@ -262,8 +263,8 @@ impl Query {
         strictly.or_else(|| Self::read_leniently(method, params).map(Ok))
     }
 
-    /// Returns whether the parameters of this query demand that its block is canonical. Only a block hash in an object
-    /// can.
+    /// Returns whether the parameters of this query demand that its block is canonical. Only an object with
+    /// a block hash can.
     pub(crate) fn requires_canonical(self, params: &Params) -> bool {
         let object = params.elements().next().filter(|raw| JsonKind::of(raw.as_bytes()) == JsonKind::Object);
         let object = object.filter(|_| self.part == Part::Receipts && self.names_hash());

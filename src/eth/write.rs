@@ -12,7 +12,7 @@ pub fn is_reset(method: &str) -> bool {
 ///
 /// In a batch such a call is a barrier: later calls run after it, so that a client reads its own writes.
 pub fn is_write(method: &str) -> bool {
-    // The most common calls are no writes, so they are ruled out first.
+    // The most common calls are not writes, so they are ruled out first.
     if method.starts_with("eth_get") {
         return false;
     }

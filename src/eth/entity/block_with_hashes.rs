@@ -50,7 +50,7 @@ impl BlockWithHashes {
         self.transactions as usize
     }
 
-    /// Returns whether the block lists `transaction`. Scans the whole block, so call it only for `null` answers.
+    /// Returns whether the block lists `transaction`. This scans the whole block, which is too slow for cache hits.
     pub fn lists(&self, transaction: TxHash) -> bool {
         let listed = || {
             let text = members::text(&self.bytes).ok()?;
