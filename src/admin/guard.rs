@@ -1,7 +1,7 @@
 //! Decides which requests may change something.
 //!
-//! Every client that reaches the listener may read. A request that changes something must not come from another web page,
-//! and must have the admin token if one is set. If the listener is not on loopback, a token must be set.
+//! Every client that reaches the listener may read. A request that changes something must not come from a web page of
+//! another origin, and must have the admin token if one is set. If the listener is not on loopback, a token must be set.
 
 use std::net::IpAddr;
 

@@ -62,7 +62,7 @@ pub struct History(Arc<Mutex<Rings>>);
 struct Rings {
     fine: Ring<FINE>,
     coarse: Ring<COARSE>,
-    /// One entry per minute, the newest last.
+    /// Refusals since the start by reason, sampled once a minute, the newest last.
     refusals: VecDeque<(SystemTime, Vec<(&'static str, u64)>)>,
 }
 

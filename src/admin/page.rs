@@ -4,8 +4,8 @@ use http::{HeaderValue, Response, StatusCode, header};
 
 use super::{body::Body, response::typed};
 
-/// Allows the page's own styles, scripts and requests, and nothing else, so that injected content can neither run nor
-/// load anything.
+/// Allows the page's own styles, scripts, images and requests, and images in `data:` URLs. It allows nothing else, so
+/// that injected content can neither run nor load anything.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
      img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

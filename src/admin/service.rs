@@ -58,8 +58,8 @@ with POST, not from other web pages, and with the admin token if one is required
 // === impl Admin ===
 
 impl Admin {
-    /// Creates the service. Serves `report`, the metrics of `registry` and `events` to requests for one of `hosts`, and the
-    /// operations of `operator` to requests that `guard` allows.
+    /// Creates the service. Serves `report`, the metrics of `registry`, `events` and look-ups of `operator` to requests for
+    /// one of `hosts`. If `guard` allows a request, it may also purge and warm.
     pub fn new(
         report: Arc<dyn Report>,
         registry: Registry,

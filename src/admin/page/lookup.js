@@ -23,7 +23,7 @@ const VERIFIED = {
   structural: 'structure checked',
 }
 
-// The admin token, held in this page only until it closes.
+// The admin token. The page keeps it until it closes, and stores it nowhere.
 let token = ''
 
 function entry(held) {

@@ -63,7 +63,7 @@ function add(ring, line, most) {
   while (samples[0].time < taken.time - most) samples.shift()
 }
 
-// Groups samples into no more points than a plot can show. Groups stay the same as time goes on.
+// Groups samples into no more points than a plot can show. A sample stays in its group as time goes on.
 function grouped(samples, size) {
   const groups = []
   let before = null
@@ -81,7 +81,7 @@ function grouped(samples, size) {
 const middle = (values) => values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? null
 const most = (values) => (values.length ? Math.max(...values) : null)
 
-// Returns the samples of the shown range. The newest fine sample stands for the current minute.
+// Returns the samples of the shown range. In the 24-hour range, the newest fine sample stands for the current minute.
 function samplesShown() {
   const { fine, coarse } = history
   const [last, newest] = [coarse[coarse.length - 1], fine[fine.length - 1]]
@@ -112,7 +112,8 @@ function points() {
   })
 }
 
-// Averages the last ten seconds (15 minutes of a day's plot) as the current value: a single sample is seldom typical.
+// Returns the current value: an average of the last ten seconds, or of 15 minutes in the plot of 24 hours. A single
+// sample is seldom typical.
 function lately(drawn) {
   const last = drawn[drawn.length - 1]
   if (!last) return null

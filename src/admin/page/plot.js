@@ -49,7 +49,7 @@ function instants([from, to], width) {
 }
 
 export class Plot {
-  // Calls `read`, if given, with the point under the pointer, or null.
+  // Calls `read`, if given, with the point nearest to the pointer, or with null if the pointer is elsewhere.
   constructor(element, read) {
     this.element = element
     this.svg = make('svg', { role: 'img', 'aria-label': 'no data yet' }, element)
