@@ -40,7 +40,7 @@ const PATH: &str = "v1/traces";
 /// Capacity of the queue in spans. They take a few MiB, and cover one second at a thousand calls per second.
 const MOST_WAITING: usize = 4096;
 
-/// Most spans in a request.
+/// Maximum number of spans in one request.
 const MOST_AT_ONCE: usize = 512;
 
 /// Time that a span waits for other spans, so that one request sends them together.

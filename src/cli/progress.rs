@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::display::RoughDuration;
 
-/// A bar on a terminal; elsewhere a line every few seconds.
+/// A bar on a terminal; elsewhere a line about every ten seconds.
 pub(super) enum Progress {
     Bar(ProgressBar),
     Lines(Mutex<Lines>),

@@ -27,7 +27,7 @@ use crate::{
 /// Error code of a node for a method that it does not have.
 const METHOD_NOT_FOUND: i64 = -32601;
 
-/// Methods besides the six operations that the report covers, because they matter to a cache in front of the node.
+/// Methods that the report covers besides the six read operations, because they matter to a cache in front of the node.
 const USEFUL: [&str; 3] = ["eth_getBlockReceipts", "eth_feeHistory", "eth_getLogs"];
 
 /// Check the configuration and the node: whether it is up, and which methods it has.

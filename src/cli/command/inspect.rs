@@ -39,8 +39,9 @@ Examples:
 
 /// Remove a block or a transaction from the cache of a running instance.
 ///
-/// Removes it from memory, disk and Redis, so that the next call for it asks the node again. With a transaction, removes
-/// all entries that contain it: its block and the receipts of that block. The canonical view does not change.
+/// Removes it from memory, disk and Redis, so that the next call for it asks the node again. For a transaction,
+/// removes all entries that contain it: its block and the receipts of that block. Holdfast's view of the canonical
+/// chain does not change.
 ///
 /// If the instance requires a token (admin_token), set the environment variable HOLDFAST_ADMIN_TOKEN.
 #[derive(Debug, Args)]
@@ -148,7 +149,7 @@ fn told(subject: Subject, found: &Value) -> String {
     if lines.is_empty() {
         lines.push(format!("nothing is known about {}", written(subject)));
         if let (Subject::Number(number), Some(head)) = (subject, found["head"].as_u64()) {
-            let above = if number.0 > head { ", which is below it" } else { "" };
+            let above = if number.0 > head { ", below this number" } else { "" };
             lines.push(format!("  the head is at {head}{above}"));
         }
     }

@@ -21,7 +21,8 @@ enum KeyCommand {
 
 /// Make a new key, show it once, and print its hash as lines for the configuration.
 ///
-/// The key itself goes to standard error and the lines to standard output, so that they can be appended to the file.
+/// The key itself goes to standard error and the lines to standard output, so that a shell can append the lines to the
+/// file.
 /// As soon as one key is configured, every client needs a key. For operators, set the sha256 of these lines as
 /// admin_token.
 #[derive(Debug, Args)]

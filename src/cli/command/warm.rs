@@ -45,7 +45,7 @@ const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_
 /// Longest time that one block may wait because of rate limits.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Wait after a refusal by a rate limit without `retry-after`.
+/// Wait after a reply with status 429 or 503 that has no `retry-after`.
 const USUAL_WAIT: Duration = Duration::from_secs(1);
 
 /// Number of failed blocks in a row after which the command gives up.

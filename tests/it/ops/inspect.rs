@@ -276,7 +276,7 @@ async fn inspect_and_purge_print_short_reports() {
     let (_, said, _) = run(&["inspect", &transaction]).await;
     assert!(said.contains(&format!("at index 2 of block 3  {hash:#x}\n  final\n")), "{said}");
     let (_, said, _) = run(&["inspect", "99"]).await;
-    assert_eq!(said, "nothing is known about 99\n  the head is at 20, which is below it\n");
+    assert_eq!(said, "nothing is known about 99\n  the head is at 20, below this number\n");
     let (_, said, _) = run(&["inspect", "3", "--json"]).await;
     assert_eq!(serde_json::from_str::<Value>(&said).unwrap(), look_up(&proxy, 3).await);
 
