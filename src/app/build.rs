@@ -36,7 +36,8 @@ pub(super) fn log_warnings(config: &Config) {
     }
 }
 
-/// Returns whether the only endpoint is `consistent`. Several endpoints can contradict each other from call to call.
+/// Returns whether there is only one endpoint, and it is `consistent`. Several endpoints can contradict each other from
+/// call to call.
 pub(super) fn is_consistent(endpoints: &[EndpointConfig]) -> bool {
     matches!(endpoints, [endpoint] if endpoint.consistent)
 }

@@ -21,7 +21,7 @@ use crate::{
 
 const BLOCK_TIME: Duration = Duration::from_secs(2);
 
-/// Blocks mined before the start, so that clients find blocks to read, some of them finalized.
+/// Number of blocks mined before the start, so that clients find blocks to read, some of them finalized.
 const FIRST_BLOCKS: usize = 32;
 
 /// Time between two rounds of traffic.

@@ -4,8 +4,8 @@
 //! refuses it as a whole.
 //!
 //! `docs/configuration.md` lists the reloadable keys, and when each takes effect. All other keys take effect at the
-//! next start, among them the addresses, `cache`, `connections`, `verify`, and whether TLS is on. A warning names
-//! those that changed.
+//! next start, among them the addresses, `cache`, `connections`, `verify`, and whether TLS is on. If any of
+//! these changed, a warning names them.
 //!
 //! To make another key reloadable, apply it in [`Reload::apply`], do the steps that can fail in [`Reload::prepare`],
 //! which runs first, and add the key to `RELOADABLE` of its configuration type.

@@ -144,7 +144,8 @@ impl AppBuilder {
     /// Binds the listeners and starts to serve. The upstream need not be up.
     ///
     /// # Errors
-    /// If the configuration names no usable upstream, or an address cannot be bound.
+    /// If the configuration names no usable upstream, a certificate or the directory of the cache cannot be opened, or
+    /// an address cannot be bound.
     pub async fn start(self) -> Result<App, StartError> {
         let Self { config, supplied } = self;
         let mut assembly = assemble(&config, supplied)?;
