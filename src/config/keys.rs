@@ -148,8 +148,8 @@ impl Config {
             None if is_open => ("max_bytes_per_client", "one client (half of max_bytes_in_flight)", half),
             _ => ("max_bytes_in_flight", "all clients together", all),
         };
-        // A full buffer moves its content to one of twice the size. Both count until then, which makes 1.5 times the
-        // final size.
+        // A full buffer moves its content to a buffer of twice the size. Both count during the move, which makes 1.5
+        // times the final size.
         let while_read = |size: ByteSize| ByteSize(size.as_u64().saturating_mul(3) / 2);
         let each = [
             ("http.max_body", while_read(self.http.max_body)),
@@ -157,8 +157,8 @@ impl Config {
         ];
         for (key, one) in each.into_iter().filter(|(_, one)| *one > most) {
             let message = format!(
-                "{most} for {whose} is less than {key} allows for a single body or answer, {one}: larger ones are \
-                 refused at every attempt; set it to {one} or more, or lower {key}"
+                "{most} for {whose} is less than {key} needs for a single body or answer, {one}: those that do not \
+                 fit are refused at every attempt; set it to {one} or more, or lower {key}"
             );
             warnings.push(Problem::new(limit, message));
         }

@@ -75,7 +75,7 @@ impl SampleRatio {
     /// Every trace.
     pub const ALL: Self = Self(MILLION as u32);
 
-    /// Returns `None` if `share` is not between 0 and 1.
+    /// Creates a ratio; `None` if `share` is not between 0 and 1.
     pub fn try_new(share: f64) -> Option<Self> {
         (0.0..=1.0).contains(&share).then(|| Self((share * MILLION).round() as u32))
     }
