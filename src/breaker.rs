@@ -54,8 +54,8 @@ enum State {
     Open {
         until: Instant,
     },
-    /// A trial call started at `since`. `until` is the end of the pause before it, which is later than `since` if an
-    /// identity check started during the pause.
+    /// A trial call started at `since`. `until` is the end of the pause before it. It is later than `since` if the trial
+    /// call is an identity check that started during the pause.
     HalfOpen {
         since: Instant,
         until: Instant,
@@ -136,7 +136,7 @@ impl Breaker {
     /// Records a failed call that counts as `weight` failures.
     pub fn fail(&mut self, weight: u32, now: Instant) {
         match self.state {
-            // ## Closed => (Closed | Open)
+            // ## Closed => Closed
             State::Closed { failures } if failures + weight < self.policy.failures => {
                 self.state = State::Closed { failures: failures + weight };
             }
