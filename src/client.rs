@@ -9,8 +9,8 @@ pub enum Client {
     Key(u64),
     /// A client identified by its address, reduced to its [network].
     Address(IpAddr),
-    /// An address that many clients share: all clients of a loopback listener, or of a trusted proxy that forwards no
-    /// address.
+    /// An address that many clients share: all local clients of a loopback listener, or all clients of a trusted proxy
+    /// that forwards no address.
     Shared(IpAddr),
 }
 
@@ -22,8 +22,8 @@ pub struct ClientLimit {
     per_client: Option<u64>,
 }
 
-/// Returns the address that identifies a client: an IPv4 address itself, the first address of an IPv6 /64. Providers assign
-/// at least a /64, so one client can use 2^64 addresses.
+/// Returns the address that identifies a client: an IPv4 address itself, or the first address of the /64 network of an
+/// IPv6 address. Providers assign at least a /64, so one client can use 2^64 addresses.
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
