@@ -23,7 +23,8 @@ pub struct Config {
     pub gas_limit: u64,
     /// Whether the node serves orphaned blocks by hash: `true` as with geth, `false` as with anvil.
     pub keep_orphans: bool,
-    /// Whether counts by a number above the head are an error, as with anvil, or `null`, as with geth.
+    /// Whether a transaction or uncle count by a number above the head is an error: `true` as with anvil, `false` for
+    /// the answer `null` as with geth.
     pub range_errors: bool,
     /// Maximum number of received calls to record. The newest are recorded, but all are counted.
     pub keep_calls: usize,

@@ -61,7 +61,7 @@ impl State {
         self.tree.at(number).unwrap_or(head)
     }
 
-    /// Returns any transaction seen so far.
+    /// Returns the transaction with this hash, if the node has seen it.
     pub(in crate::devchain) fn transaction(&self, hash: TxHash) -> Option<&Tx> {
         self.known.get(&hash)
     }
@@ -92,13 +92,13 @@ impl State {
         Ok(hash)
     }
 
-    /// Makes transactions that fit into a block on `parent`, after those `before` them.
+    /// Makes transactions that follow the transactions `before` in a block on `parent`.
     pub(in crate::devchain) fn generate(&mut self, parent: &Block, before: &[Tx], count: usize) -> Vec<Tx> {
         let made = self.forge.make_many(&parent.world, before, parent.next_prices(), count);
         made.into_iter().map(|tx| self.remember(tx)).collect()
     }
 
-    /// Makes one transaction of a kind that fits into the next block.
+    /// Makes one transaction of this kind for the next block.
     pub(in crate::devchain) fn generate_kind(&mut self, kind: TransactionKind) -> Tx {
         let head = self.tree.head();
         let mut nonces = Nonces::after(&head.world, self.pool.transactions());
@@ -106,7 +106,7 @@ impl State {
         self.remember(made)
     }
 
-    /// Builds a block on `parent`, beside the canonical branch.
+    /// Builds a block on `parent` and adds it to the tree, without changing the head.
     pub(in crate::devchain) fn build(&mut self, parent: &Block, transactions: Vec<Tx>) -> Arc<Block> {
         self.built += 1;
         let mark = [b"devchain".as_slice(), &self.built.to_be_bytes()].concat();

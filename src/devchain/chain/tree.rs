@@ -33,14 +33,14 @@ impl Tree {
         }
     }
 
-    /// Adds a block beside the canonical branch.
+    /// Adds a block, without making it canonical.
     pub(in crate::devchain) fn insert(&mut self, block: Block) -> Arc<Block> {
         let block = Arc::new(block);
         self.share(Arc::clone(&block));
         block
     }
 
-    /// Adds a block of another tree beside the canonical branch.
+    /// Adds a block that another tree may share, without making it canonical.
     pub(in crate::devchain) fn share(&mut self, block: Arc<Block>) {
         self.blocks.insert(block.hash(), block);
     }

@@ -1,7 +1,7 @@
 //! The toy execution: effects of a transaction on the state, its gas and its logs.
 //!
-//! There is no EVM. A call to an account with code, or a creation, fails one time in eight and otherwise emits some
-//! logs; the transaction's hash decides. Everything else follows the real rules: intrinsic gas, prices, tips, the
+//! There is no EVM. A call to an account with code, or a creation, fails one time in eight and otherwise emits up to
+//! four logs; the transaction's hash decides. Everything else follows the real rules: intrinsic gas, prices, tips, the
 //! created address, authorizations.
 
 use super::{dice::Dice, transactions::Tx, world::World};
@@ -33,7 +33,7 @@ pub(in crate::devchain) struct TxOutcome {
 /// Prefix of the code of an account that delegates to another (EIP-7702).
 const DELEGATION: [u8; 3] = [0xef, 0x01, 0x00];
 
-/// Executes `tx` after transactions that used `gas_before` in the same block.
+/// Executes `tx` after transactions of the same block that used `gas_before` units of gas.
 ///
 /// Never refuses a transaction, not even for a used nonce, an empty account or a price below the base fee.
 pub(in crate::devchain) fn execute(world: &mut World, env: &Env, tx: &Tx, gas_before: u64) -> TxOutcome {

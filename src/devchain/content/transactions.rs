@@ -115,7 +115,7 @@ impl Forge {
         Self { chain_id: config.chain_id, seed: config.seed, cast, made: 0 }
     }
 
-    /// Makes `count` transactions that fit into one block together with those `before` them.
+    /// Makes `count` transactions that fit into one block after the transactions `before`.
     pub(in crate::devchain) fn make_many(
         &mut self,
         world: &World,

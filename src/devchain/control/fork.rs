@@ -37,9 +37,9 @@ impl DevChain {
 
     /// Adopts the branch of `other` that ends with `hash`, like a replica that has caught up to there.
     ///
-    /// Both chains must have the same genesis. They share the blocks, and the mempool does not change. A replica has
-    /// only the blocks of branches that it adopted; it must not build blocks itself, because `other` could build
-    /// equal blocks.
+    /// Both chains must have the same genesis. They share the blocks. Transactions of the branch leave the mempool, and
+    /// none enter it. A replica has only the blocks of branches that it adopted; it must not build blocks itself,
+    /// because `other` could build equal blocks.
     ///
     /// # Panics
     /// If `hash` is not a block of `other`, or the two chains have no block in common.

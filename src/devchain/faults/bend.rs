@@ -76,7 +76,7 @@ fn carry_out(place: &mut Value, bend: Bend, choice: u64) {
 fn changed(text: &str, choice: u64) -> String {
     let digits = text.len().saturating_sub(3) as u64;
     if !text.starts_with("0x") || digits == 0 {
-        // The text has at most one digit, so a digit is appended instead.
+        // The text is not hexadecimal or has at most one digit, so it gets longer instead.
         return if text == "0x" { "0x00".to_owned() } else { format!("{text}1") };
     }
     let at = 3 + usize::try_from(choice % digits).unwrap_or(0);

@@ -7,9 +7,9 @@ use std::time::Duration;
 /// A misbehaviour of the node.
 ///
 /// A transport fault ([`Fault::Hang`], [`Fault::Status`], …) strikes the whole HTTP answer, even if it matches only
-/// one call of a batch; a content fault strikes only the entry of that call. The node does not execute a call that
-/// [`Fault::Hang`], [`Fault::Reset`], [`Fault::Status`], [`Fault::Refused`], [`Fault::RateLimited`] or
-/// [`Fault::Error`] strikes; it executes all other calls.
+/// one call of a batch; a content fault strikes only the entry of that call. The node executes no call of a
+/// request that [`Fault::Hang`], [`Fault::Reset`], [`Fault::Status`], [`Fault::Refused`] or [`Fault::RateLimited`]
+/// strikes. It does not execute a call that [`Fault::Error`] strikes. Other faults do not prevent the execution.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
     /// Answers this much later, with the state at the arrival of the call.

@@ -44,7 +44,8 @@ const STRANGE: &str = "strange";
 /// Number of transactions of a foreign block.
 const FOREIGN_TRANSACTIONS: usize = 5;
 
-/// Returns `lie` in place of `truth`; `full` is whether the client asked for a block with whole transactions.
+/// Returns the answer that `lie` makes of the answer `truth`. `full` is whether the client asked for a block with whole
+/// transactions.
 pub(in crate::devchain) fn tell(state: &State, lie: &Lie, truth: &Bytes, full: bool) -> Bytes {
     let Ok(value) = serde_json::from_slice::<Value>(truth) else {
         return truth.clone();

@@ -12,7 +12,7 @@ pub(in crate::devchain) enum Omission {
 /// Members that no hash covers. An honest node may leave them out.
 const UNCOVERED: [&str; 2] = ["size", "totalDifficulty"];
 
-/// Returns `value` without one member, chosen by `choice`; unchanged if no member can be omitted.
+/// Returns `value` with one member dropped or made null, chosen by `choice`; unchanged if no member can be omitted.
 ///
 /// Members that honest nodes leave out, and members that are `null`, are never dropped, because dropping them would
 /// not be a lie.
