@@ -45,7 +45,8 @@ pub struct Config {
     pub max_per_client: Option<usize>,
     /// Web pages that may read answers: `*`, or a list of origins.
     pub allowed_origins: Vec<String>,
-    /// Hosts that the listener serves in addition to its default hosts.
+    /// Hosts that the listener serves. A loopback listener also serves `localhost` and loopback addresses. Any other
+    /// listener serves every host if this list is empty.
     pub allowed_hosts: Vec<HostName>,
     /// Proxies whose `x-forwarded-for` is trusted.
     pub trusted_proxies: Vec<Network>,

@@ -86,7 +86,7 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 // === impl KeyHash ===
 
 impl KeyHash {
-    /// Returns the client that has this key.
+    /// Returns the client whose key has this hash.
     pub(in crate::http) fn client(&self) -> Client {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         Client::Key(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
