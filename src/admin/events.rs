@@ -1,7 +1,7 @@
 //! The status report as server-sent events.
 //!
-//! A listener gets the history first, and then the current status each second. The [`Ticker`] builds the status once
-//! for all listeners, and only while there are any. Events are not buffered, so a slow listener misses some.
+//! A client gets the history first, and then the current status each second. The [`Ticker`] builds the status once for
+//! all clients, and only while there are any. Events are not buffered, so a slow client misses some.
 
 use std::{sync::Arc, time::Duration};
 

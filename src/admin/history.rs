@@ -34,7 +34,7 @@ pub struct Counts {
     pub hits: u64,
     /// Calls answered with the result of another client's fetch.
     pub joined: u64,
-    /// Calls refused, or over a rate limit.
+    /// Refused calls, including those over a rate limit.
     pub refused: u64,
     /// Calls sent upstream, for any purpose.
     pub upstream: u64,
