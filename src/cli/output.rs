@@ -10,7 +10,7 @@ use super::failure::Failure;
 /// Prints a line. Ignores a closed pipe, at which `println!` would panic.
 ///
 /// # Errors
-/// If the line cannot be written for another reason, such as a full disk, because a script must notice the loss.
+/// If the line cannot be written for another reason, such as a full disk. A script must notice the loss.
 pub(super) fn say(line: impl Display) -> Result<(), Failure> {
     written(writeln!(io::stdout(), "{line}"))
 }
