@@ -85,7 +85,7 @@ impl InProcess {
         &self.upstream
     }
 
-    /// Returns the tiers behind memory.
+    /// Returns the cache tiers behind the cache in memory.
     pub fn tiers(&self) -> &Tiers {
         &self.tiers
     }
