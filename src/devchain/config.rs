@@ -7,7 +7,7 @@ use alloy_primitives::Address;
 /// Two chains with equal configs that receive equal commands are equal byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The chain id that transactions are signed for and `eth_chainId` answers.
+    /// The chain id that transactions are signed for and `eth_chainId` returns.
     pub chain_id: u64,
     /// Decides keys, addresses and the content of every generated transaction.
     pub seed: u64,

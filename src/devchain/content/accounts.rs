@@ -19,7 +19,7 @@ pub(in crate::devchain) struct Cast {
     pub(in crate::devchain) senders: Vec<Account>,
     /// Signers of authorizations (EIP-7702) only, so that an authorization never changes a sender's nonce.
     pub(in crate::devchain) authorities: Vec<Account>,
-    /// Accounts with code. A call to such an account emits logs, and sometimes fails.
+    /// Accounts with code. A call to such an account can emit logs, and sometimes fails.
     pub(in crate::devchain) contracts: Vec<Address>,
     /// Accounts without code. A call to such an account always succeeds and emits no logs.
     pub(in crate::devchain) recipients: Vec<Address>,

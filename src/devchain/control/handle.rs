@@ -121,7 +121,7 @@ impl DevChain {
     /// Puts a transaction into the mempool, with the checks of `eth_sendRawTransaction`.
     ///
     /// # Errors
-    /// The error that `eth_sendRawTransaction` would answer.
+    /// The error that `eth_sendRawTransaction` would return.
     pub fn submit(&self, tx: TxEnvelope) -> Result<TxHash, RpcError> {
         Ok(self.shared.state.lock().submit(tx)?)
     }

@@ -124,7 +124,7 @@ impl DevChain {
     /// The params are any value that serialises to a list: `("latest", true)`, `json!(["0x1", false])`, `()`.
     ///
     /// # Errors
-    /// The error object that the node answers.
+    /// The error object that the node returns.
     pub fn answer(&self, method: &str, params: impl Serialize) -> Result<Bytes, RpcError> {
         let params = RawValue::from_string(json(&params)).map_err(|_| RpcError::parse())?;
         call(&mut self.shared.state.lock(), method, Some(&params))

@@ -62,7 +62,7 @@ pub enum Fault {
 /// Untrue data in an answer. The node lies only about data that it has: `null` and errors do not change.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Lie {
-    /// A block, transaction or list of receipts of this chain other than the requested one.
+    /// A block, transaction, receipt or list of receipts other than the requested one, from this chain if possible.
     WrongHash,
     /// A block without its transactions, or an empty list as the receipts of a block.
     EmptiedTransactions,

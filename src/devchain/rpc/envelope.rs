@@ -42,8 +42,8 @@ struct Wire<'a> {
 // === impl RpcPacket ===
 
 impl<'a> RpcPacket<'a> {
-    /// Parses a body. Fails only for malformed JSON and for an empty batch. Other invalid entries get an error reply
-    /// each.
+    /// Parses a body. Fails only for malformed JSON and for an empty batch. Each invalid entry gets an error
+    /// reply.
     pub(in crate::devchain) fn parse(body: &'a [u8]) -> Result<Self, RpcError> {
         let body = std::str::from_utf8(body).map_err(|_| RpcError::parse())?;
         let raw: &RawValue = serde_json::from_str(body).map_err(|_| RpcError::parse())?;

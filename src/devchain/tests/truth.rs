@@ -125,7 +125,7 @@ fn forks_with_moved_transactions_recompute() {
     let orphans: Vec<_> = (1..=4).map(|number| chain.hash_at(number).unwrap()).collect();
     let moved = chain.transactions_of(orphans[3]);
     let moved: Vec<_> = moved.iter().rev().map(|tx| chain.transaction(*tx).unwrap()).collect();
-    // The new branch contains the transactions of the highest block twice, in reverse order. The chain accepts both.
+    // The new branch contains the transactions of the highest block twice, in reverse order. The chain accepts this.
     chain.reorg_with(4, vec![moved.clone(), Vec::new(), moved]);
     for hash in orphans.into_iter().chain((1..=3).map(|number| chain.hash_at(number).unwrap())) {
         verify(&chain, hash);
