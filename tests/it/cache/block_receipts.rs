@@ -27,7 +27,7 @@ async fn proved_empty_block_has_no_receipts() {
     }
 }
 
-/// As indexers ask: the receipts can arrive before the block that proves them.
+/// Sends the same batches as an indexer. The receipts can arrive before the block that proves them.
 #[tokio::test]
 async fn empty_block_and_its_receipts_in_a_batch_raise_no_warning() {
     let node = upstream::devchain().config(|config| config.chain_id = 1).blocks(20, 0).run().await;

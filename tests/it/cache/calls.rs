@@ -1,6 +1,6 @@
 //! Counts upstream calls: the proxy fetches each entity once, and waiting costs almost nothing.
 //!
-//! Upkeep is counted separately: chain identity, heads, finality, and gaps between heads.
+//! Upkeep calls are counted separately. They are for chain identity, heads, finality, and gaps between heads.
 
 use std::time::Duration;
 
@@ -127,7 +127,7 @@ async fn one_call_answers_every_query_about_a_block() {
         for first in 0..4 {
             let program = in_memory::program(&chain, &Config::default());
             program.ask("eth_blockNumber", json!([])).await;
-            // A block that is not final is linked to the known head.
+            // The proxy now knows the head, to which it can link a block that is not final.
             chain.clear_calls();
             let hash = hex(chain.hash_at(number).unwrap());
             let mut forms = vec![
@@ -137,7 +137,8 @@ async fn one_call_answers_every_query_about_a_block() {
                 ("eth_getBlockByHash", json!([hash, false])),
             ];
             forms.rotate_left(first);
-            // A block fetched by hash is not known to be canonical, so the query by number would cost another call.
+            // Skips orders that begin with a query by hash. That answer does not show that block 5 is canonical, so the
+            // query by number would cost another call.
             if number == 5 && first >= 2 {
                 continue;
             }
@@ -229,7 +230,8 @@ async fn a_thousand_equal_misses_share_one_call() {
 }
 
 /// Sends a transaction through the proxy and polls for its receipt, with a block every 12 s, until the fifth block
-/// includes it. Returns the client's and the upkeep calls from `max_staleness` after the send on.
+/// includes it. Returns the numbers of calls for the client and of upkeep calls, counted from `max_staleness` after the
+/// send until just before the fifth block.
 async fn wait_for_a_receipt(config: &Config) -> (usize, usize) {
     let chain = upstream::devchain().blocks(40, 2).chain();
     let program = in_memory::program(&chain, config);

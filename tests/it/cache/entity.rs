@@ -168,7 +168,7 @@ fn escaped_member_names_are_equal() {
         let (other, twice) = escaped(full.clone(), name);
         let (read, _) = Block::read(other).unwrap();
         assert_eq!((read.header(), read.len()), (block.header(), block.len()));
-        assert!(Block::read(twice).is_err(), "{name} is there twice");
+        assert!(Block::read(twice).is_err(), "a second {name} was accepted");
     }
 }
 
@@ -241,7 +241,7 @@ fn same_place(text: &str, hash: impl ToString, place: Place) -> bool {
         && other.transaction_index.eq_ignore_ascii_case(&place.index.to_string())
 }
 
-/// Returns whether `bytes` read as a block.
+/// Returns whether `bytes` can be read as a block.
 ///
 /// # Panics
 /// If another parser reads them differently.
@@ -409,7 +409,7 @@ proptest! {
     }
 }
 
-/// Returns a list of objects in which one lacks a member or repeats it, and that member's name.
+/// Removes or repeats one member of one object in a list. Returns the new list and the member's name.
 fn change_one(list: &str, which: Index, place: Index, again: bool) -> (String, String) {
     let list: Vec<&RawValue> = serde_json::from_str(list).unwrap();
     let mut list: Vec<_> = list.iter().map(|item| item.get().to_owned()).collect();

@@ -140,7 +140,7 @@ async fn chain_id_and_net_version_need_no_upstream_call() {
         format!("\"{}\"", node.config().chain_id)
     );
     assert_eq!(node.calls_total(), 0);
-    // The proxy does not answer `eth_chainId` with parameters itself, and forwards it to the node.
+    // The proxy forwards `eth_chainId` with parameters to the node, and does not answer it itself.
     let _ = client.ask("eth_chainId", json!([1])).await;
     assert_eq!(node.calls_total(), 1);
 }

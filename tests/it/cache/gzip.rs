@@ -69,7 +69,7 @@ async fn blocks_and_receipts_are_gzip_after_their_second_hit() {
             .starts_with(b"holdfast; fwd")
         {}
         let response = gzip.respond(body.clone()).await;
-        assert!(!is_gzip(&response), "{method}: not on its second use, but after it");
+        assert!(!is_gzip(&response), "{method}: the second hit must still be plain");
         assert_eq!(response.headers()["vary"], "accept-encoding");
         eventually("a deflated form", || async { program.metric("contents_deflated_total") == made }).await;
         let (answer, plain) = until_gzip(&gzip, &body).await;
@@ -85,7 +85,7 @@ async fn blocks_and_receipts_are_gzip_after_their_second_hit() {
     // The call by hash uses the same deflated block as the call by number.
     let by_hash = call("eth_getBlockByHash", &json!([hash, true]), &json!(1));
     assert!(is_gzip(&gzip.respond(by_hash).await));
-    assert_eq!(program.metric("contents_deflated_total"), 3, "each is deflated once");
+    assert_eq!(program.metric("contents_deflated_total"), 3, "each entry is deflated once");
     let sent = program.metric("responses_compressed_total");
     assert!(sent >= 7 && program.metric("response_bytes_saved_total") > sent * 1024, "{sent}");
 }
@@ -245,7 +245,7 @@ async fn vary_lists_both_origin_and_accept_encoding() {
     assert!(vary.contains("accept-encoding") && vary.contains("origin"), "{vary}");
 }
 
-/// Runs a script of `tests/clients` against a block whose forms are all deflated.
+/// Runs a command with two arguments: the URL of a proxy, and the hash of a block whose forms are all deflated.
 async fn run(mut command: Command) {
     let node = upstream::devchain().blocks(3, 100).run().await;
     let proxy = proxy::new().upstream(&node).run().await;
@@ -355,14 +355,14 @@ fn deflated_block_is_dropped_with_its_content() {
     let first = cache.insert_block(first);
     deflate(&cache, &first);
     assert!(has(&first));
-    assert!(cache.deflated(&Whole::hashes(&first)).is_none(), "another text of the same content");
+    assert!(cache.deflated(&Whole::hashes(&first)).is_none(), "only the full form was deflated");
 
     // The block is replaced: the new content has no deflated form, and the cache drops the form of the old content.
     let second = cache.insert_block(second);
     assert!(!has(&first) && !has(&second));
     cache.settle();
     assert_eq!(cache.count("deflated"), 0);
-    // The cache does not insert a deflated form if its content was replaced while the form was made.
+    // The cache does not insert a deflated form whose content it has replaced in the meantime.
     deflate(&cache, &first);
     assert!(!has(&first) && !has(&second));
     assert_eq!(cache.count("deflated"), 0);
@@ -376,7 +376,7 @@ fn deflated_block_is_dropped_with_its_content() {
     cache.settle();
     assert_eq!((cache.count("deflated"), cache.count("block")), (0, 0));
     deflate(&cache, &second);
-    assert!(!has(&second), "a form in the making does not bring it back");
+    assert!(!has(&second), "a late deflated form must not restore a removed block");
 
     let [third, _] = wordings(&chain, 1);
     let third = cache.insert_block(third);

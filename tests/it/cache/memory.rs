@@ -91,7 +91,8 @@ fn hot_blocks_survive_a_cold_scan() {
             reads += 1;
             hits += u32::from(read(&cache, block));
         }
-        // Reads more blocks than the cache has room for, each three times, as for three of its transactions.
+        // Reads more blocks than the cache has room for, each three times, as if a client asked for three of its
+        // transactions.
         for block in scan.by_ref().take(80) {
             assert_eq!([(); 3].map(|()| read(&cache, &block)), [false, true, true]);
         }

@@ -47,7 +47,8 @@ async fn wrong_answer_is_passed_on_and_not_stored() {
     }
 }
 
-/// The proxy fetches blocks whole. A client that asks for hashes gets hashes, even if the proxy cannot cut the block.
+/// The proxy fetches blocks whole. A client that asks for hashes gets hashes, even if the block is wrong, so that the
+/// proxy cannot cut it.
 #[tokio::test(start_paused = true)]
 async fn wrong_block_is_passed_on_in_the_requested_form() {
     let chain = upstream::devchain().blocks(3, 2).chain();
@@ -64,7 +65,7 @@ async fn wrong_block_is_passed_on_in_the_requested_form() {
 #[tokio::test(start_paused = true)]
 async fn cache_status_reports_stored_answers() {
     let chain = upstream::devchain().blocks(3, 1).chain();
-    // An empty block, and a head whose block does not show that the one below is empty.
+    // Mines the empty block 4, and block 5 as the head, so that the proxy has not seen that block 4 is empty.
     chain.mine(0);
     chain.mine(1);
     let (registered, program) = (chain.generate(1).remove(0), in_memory::program(&chain, &Config::default()));
@@ -75,5 +76,9 @@ async fn cache_status_reports_stored_answers() {
     let empty = json!([hex(chain.head().number - 1)]);
     let (status, receipts) = program.cached(RECEIPTS, empty).await;
     assert_eq!((status.as_str(), receipts), ("holdfast; fwd=miss", json!([])));
-    assert_eq!(program.metric("mismatches_total{reason=\"emptied\"}"), 0, "an empty block was called a lie");
+    assert_eq!(
+        program.metric("mismatches_total{reason=\"emptied\"}"),
+        0,
+        "empty receipts of an empty block counted as a mismatch"
+    );
 }

@@ -1,4 +1,4 @@
-//! Null answers and pruned history: an absence ends with the head at which the node reported it.
+//! Null answers and pruned history: a cached null is valid only until the head changes.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ async fn pending_transaction_is_never_cached() {
     let hash = chain.submit(chain.generate(1).remove(0)).map(hex).unwrap();
     assert_eq!(agrees(&program, &chain, TRANSACTION, json!([hash])).await["blockHash"], Value::Null);
     chain.mine(0);
-    // The clock has not advanced since the cached null.
+    // The clock has not advanced since the pending answer.
     assert!(agrees(&program, &chain, TRANSACTION, json!([hash])).await["blockHash"].is_string());
     assert!(agrees(&program, &chain, RECEIPT, json!([hash])).await.is_object());
 }

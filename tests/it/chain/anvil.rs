@@ -101,7 +101,7 @@ async fn answers_of_a_real_node_are_passed_on_byte_for_byte() {
     }
 }
 
-/// A node that changes, and the clients that compare its answers after each change.
+/// A node that changes, and clients that call it directly and through the proxy.
 struct Changing {
     /// Client through which the test changes the node.
     hand: Client,
@@ -138,7 +138,7 @@ impl Changing {
         result
     }
 
-    /// Sends a transaction and waits until the node has mined it, which may be a moment after its answer.
+    /// Sends a transaction and waits until the node has mined it. The node may answer before it mines.
     async fn send(&mut self, to: u64) {
         let transfer = json!([{ "from": SENDER, "to": format!("0x{to:040x}"), "value": "0x1" }]);
         let hash = value(&self.hand, "eth_sendTransaction", transfer).await;
@@ -209,7 +209,7 @@ async fn any_node_may_be_changed_through_the_proxy() {
     let (direct, through) = (client::at(node.url()), client::http(&proxy));
     let hand = through.clone();
     Changing { hand, direct, through, transactions: Vec::new() }.change_everything().await;
-    // Most of these answers come from the cache.
+    // The cache has answered many of the calls for receipts.
     let mut hits = 0;
     for outcome in ["hit", "derived"] {
         let labels = format!(r#"method="eth_getTransactionReceipt",outcome="{outcome}""#);

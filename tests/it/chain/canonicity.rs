@@ -264,7 +264,7 @@ async fn short_reorg_keeps_the_links_of_the_window() {
 
 // ## One answer of a lagging replica
 
-/// Selects the node behind one URL that answers the next call.
+/// Selects which of the nodes behind one URL answers the next call.
 #[derive(Clone, Default)]
 struct Balancer(Arc<AtomicUsize>);
 
@@ -406,7 +406,7 @@ fn contradicted_final_entry_is_removed_from_disk_too() {
         let program = start();
         program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
         program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
-        // The proxy writes nothing to the disk before it has confirmed it.
+        // The proxy writes nothing to the disk tier before it has confirmed that tier.
         eventually("the disk is confirmed", async || {
             program.ask(BLOCK_BY_NUMBER, json!([hex(20), true])).await;
             program.tiers.is_confirmed()
@@ -420,7 +420,7 @@ fn contradicted_final_entry_is_removed_from_disk_too() {
         assert_eq!(
             program.ask(BLOCK_BY_NUMBER, json!([hex(30), true])).await,
             orphan,
-            "final, by one answer"
+            "one answer makes the block final"
         );
         eventually("the orphan is written", async || written(&program) > before).await;
         // The canonical child names another parent than the cached block, so the proxy treats neither as final.
@@ -439,8 +439,8 @@ fn contradicted_final_entry_is_removed_from_disk_too() {
 
 // ## Single answers that name another block
 
-/// Lets the node answer a call for a final transaction or its receipt with a false block hash, of an orphan or of no
-/// block.
+/// Makes the node answer a call for a final transaction or its receipt with a false block hash: the hash of an orphan,
+/// or of no block at all.
 async fn false_place(is_orphan: bool, method: &str) -> (DevChain, InMemory) {
     let chain = chain_of(slow_blocks(), 10);
     let orphan = chain.hash_at(10).unwrap();
@@ -452,7 +452,7 @@ async fn false_place(is_orphan: bool, method: &str) -> (DevChain, InMemory) {
     chain.fail(Lie::Everywhere("blockHash".to_owned(), json!(block))).on(method).once();
     let hash = transactions(&chain, 10..=10)[1];
     let answer = program.ask(method, json!([hash])).await;
-    assert_eq!(answer["blockHash"], json!(block), "nothing is known that contradicts it");
+    assert_eq!(answer["blockHash"], json!(block), "nothing contradicts the answer yet");
     (chain, program)
 }
 
@@ -691,7 +691,7 @@ async fn null_for_known_data_is_retried() {
         agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", true])).await;
         chain.fail(Fault::Null).on("eth_get*Receipt*").times(2);
         agrees(&program, &chain, method, params.clone()).await;
-        // The proxy also retries if the list is empty or incomplete.
+        // The proxy also retries if the list of receipts is empty.
         chain.fail(Lie::EmptiedTransactions).on("eth_getBlockReceipts").times(2);
         let program = in_memory::program(&chain, &Config::default());
         agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", true])).await;
@@ -718,7 +718,7 @@ async fn short_receipt_list_of_a_known_block_is_retried() {
                 }
                 chain.clear_faults();
             }
-            // The calls concern a block that the proxy tracks because it is between two heads.
+            // The last call is about a block between two heads, which the proxy tracks.
             let program = in_memory::program(&chain, &config);
             agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
             chain.mine_many(3, 2);
@@ -842,7 +842,7 @@ async fn pruned_receipts_do_not_affect_their_final_block() {
         assert_eq!(
             program.ask(BLOCK_BY_NUMBER, json!([hex(2), true])).await,
             block,
-            "it is final, and served"
+            "the final block is still served"
         );
         chain.clear_faults();
         time::sleep(STALE).await;

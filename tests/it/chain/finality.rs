@@ -80,7 +80,8 @@ async fn finality_waits_for_a_check_of_the_finalized_block() {
         chain.fail(fault.clone()).on(r#"eth_getBlockByNumber["0x1e"*"#).always();
         for _ in 0..3 {
             time::sleep(STALE).await;
-            // The proxy does not accept a head without a link before the node has shown the finalized block.
+            // The proxy does not accept an unlinked head before the node has shown its block at the old finalized
+            // number.
             let (_, reply) = program.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
             assert!(reply["error"].is_object(), "{reply}");
             agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
@@ -113,7 +114,7 @@ async fn deferred_finality_update_is_retried_soon() {
         time::sleep(STALE).await;
     }
     let asked = chain.calls().iter().filter(|call| call.params.contains("0x1e")).count();
-    assert_eq!(asked, 1, "not with every head");
+    assert_eq!(asked, 1, "the check must not be repeated with every head");
     chain.clear_faults();
     for _ in 0..12 {
         head().await;

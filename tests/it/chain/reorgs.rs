@@ -186,8 +186,8 @@ async fn fetch_in_flight_across_a_refresh_does_not_set_canonicity() {
     }
 }
 
-/// The proxy never saw the orphaned branch and so notices no reorg; but it has shown a head, and requests from before
-/// that head may be about another branch.
+/// The proxy has never seen the orphaned branch, so it notices no reorg. But it has returned a head to a client, and
+/// fetches that began before may be about another branch.
 #[tokio::test(start_paused = true)]
 async fn fetch_sent_before_the_shown_head_is_not_joined() {
     let chain = upstream::devchain().chain();

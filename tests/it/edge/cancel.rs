@@ -127,8 +127,8 @@ async fn until_in_flight(proxy: &Proxy, requests: u64) {
         .await;
 }
 
-/// Opens the gate, and has another client read a cold block, which queues behind the fetches that started
-/// before. Returns the number of calls that have reached the node since, without that read.
+/// Opens the gate and reads an uncached block as another client. This read queues behind the fetches that started
+/// before. Returns the number of calls that have reached the node since, not counting this read.
 async fn calls_after(node: &GatedNode, proxy: &Proxy) -> usize {
     let before = node.begun();
     node.open();

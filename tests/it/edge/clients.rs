@@ -8,7 +8,7 @@ use crate::support::{
     proxy, tools,
 };
 
-/// Runs a script of `tests/clients` in front of a fresh node, as chain `chain_id`.
+/// Runs a script of `tests/clients` with a fresh node whose chain id is `chain_id`, and a proxy in front of it.
 async fn run(test: &str, script: impl Fn() -> Option<Command>, chain_id: &str) {
     let Some(binary) = tools::anvil(test) else { return };
     let Some(mut command) = script() else { return };

@@ -80,7 +80,7 @@ async fn slow_request_head_times_out() {
         tokio::select! {
             () = dribble => {}
             _ = reader.read_to_end(&mut read) => assert!(read.is_empty()),
-            () = time::sleep(PATIENCE) => panic!("it goes on for ever"),
+            () = time::sleep(PATIENCE) => panic!("the server does not close the connection"),
         }
     });
     join_all(given_up).await;
@@ -224,7 +224,8 @@ async fn h2_ask_with(
 #[tokio::test]
 async fn http2_client_without_window_is_closed_as_stalled() {
     let node = upstream::devchain().blocks(1, 1000).run().await;
-    // A closed connection frees one of two request slots. Otherwise the server would shed other clients.
+    // There are two request slots. If closing the connection did not free its slot, the server would shed other
+    // clients.
     let proxy = proxy::new()
         .upstream(&node)
         .config(|config| {
@@ -331,8 +332,8 @@ async fn unread_http2_answers_count_as_bytes_in_flight() {
     for _ in 0..90 {
         untaken.push(h2_ask(&mut send, BIG).await);
     }
-    // Answers that exceed the kernel's buffers stay in the byte budget, because the connection does not buffer them
-    // itself.
+    // Answers that do not fit into the kernel's buffers still count toward the limit, because the connection does not
+    // copy them into a buffer of its own.
     eventually("large answers are refused", async || client.send(BIG).await.status == 503).await;
     assert_eq!(client.call("eth_chainId", json!([])).await.status, 200);
 
@@ -475,7 +476,7 @@ async fn an_idle_connection_makes_room_for_a_newcomer() {
     let mut second = Raw::connect(proxy.address()).await;
     assert_eq!(second.call("eth_chainId").await.status, 200);
     eventually("two are displaced", async || proxy.metric(&proxy::closed("displaced")).await == 2).await;
-    eventually("as many as may be", async || proxy.metric("holdfast_connections").await == 3).await;
+    eventually("three connections are left", async || proxy.metric("holdfast_connections").await == 3).await;
 
     // Two of the three idle connections are gone; the busy one is not.
     assert_eq!(busy.response().await.status, 200);

@@ -203,7 +203,7 @@ async fn under_load_every_call_that_reached_the_node_is_answered() {
             }
         });
     }
-    eventually("they are at it", async || answers.load(Relaxed) > 200).await;
+    eventually("the clients get answers", async || answers.load(Relaxed) > 200).await;
     process.signal(Signal::TERM);
     clients.join_all().await;
     assert_eq!(process.exit_code().await, Some(0), "{}", process.said());

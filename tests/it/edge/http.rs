@@ -329,7 +329,7 @@ async fn browser_is_pointed_to_the_status_page() {
     assert_eq!(answer.status, 200);
     assert!(answer.header("content-type").unwrap().starts_with("text/plain"));
     assert!(answer.text().contains(&proxy.admin_url("/")), "{}", answer.text());
-    // So do health checks, which send no `accept`.
+    // A health check, which sends no `accept`, also gets a text with status 200.
     let answer = Response::of(client.request(Method::GET)).await;
     assert_eq!((answer.status.as_u16(), answer.text().contains("JSON-RPC endpoint")), (200, true));
 

@@ -1,8 +1,8 @@
 //! Malformed requests: each gets an error that names its fault, and the next call is served as usual.
 //!
-//! The tables are the documentation: [`text`] is not JSON, [`envelope`] is JSON and not a request,
-//! [`operations`] are requests with parameters that no node would take, [`transport`] is HTTP that
-//! holds no packet. None of the first three reaches the upstream.
+//! The tables list the cases: [`text`] has bodies that are not JSON, [`envelope`] has JSON that is no request,
+//! [`operations`] has requests with parameters that no node would accept, and [`transport`] has malformed HTTP. No case
+//! of the first three reaches the upstream of a strict proxy.
 
 mod envelope;
 mod operations;
@@ -34,7 +34,7 @@ struct Case {
 
 /// The expected response to a body.
 enum Back {
-    /// HTTP 200 and an error object.
+    /// HTTP 200, or 413 for a batch with too many entries, and an error object.
     Error { code: i64, id: String, says: String },
     /// HTTP 200 and an array: code and raw id of each reply, no code for a result.
     Batch(Vec<(Option<i64>, &'static str)>),
@@ -79,7 +79,7 @@ async fn every_malformed_body_is_refused_and_the_next_call_served() {
         still_serves(&lenient, &case.name).await;
     }
 
-    // Nor did any of them disturb the connections to the upstream.
+    // No case has disturbed the connections to the upstream.
     for proxy in [&lenient, &strict] {
         let params = json!(["0x1", true]);
         let direct = node.answer("eth_getBlockByNumber", &params).unwrap();
@@ -88,7 +88,7 @@ async fn every_malformed_body_is_refused_and_the_next_call_served() {
     }
 }
 
-/// Parameters that Holdfast cannot read: the node decides, unless content must be proved.
+/// Holdfast leaves parameters that it cannot read to the node. If content must be proved, it refuses them itself.
 #[tokio::test]
 async fn unknown_forms_of_parameters_are_left_to_the_node() {
     let node = upstream::devchain().blocks(2, 2).run().await;
@@ -123,7 +123,7 @@ async fn malformed_batch_entries_do_not_affect_others() {
     let proxy = proxy::new().upstream(&node).run().await;
     let client = client::http(&proxy);
 
-    // Any JSON value except an array can be a batch entry. The largest are tested alone.
+    // Puts every body into a batch, except arrays and the largest bodies, which the tests send only by themselves.
     let mut cases = envelope::cases();
     cases.retain(|case| !case.has_bad_params());
     cases.retain(|case| !matches!(case.back, Back::Batch(_)) && case.body.len() < 10_000);
@@ -189,7 +189,7 @@ async fn malformed_http_is_refused_and_the_next_call_is_served() {
 async fn bytes_after_a_request_do_not_delay_its_answer() {
     let node = upstream::devchain().run().await;
     let proxy = proxy::new().upstream(&node).run().await;
-    // The start of another request, the line break that old clients end a body with, and garbage.
+    // The start of another request, the line break that old clients send after a body, and garbage.
     for next in ["P", "POST / HTTP/1.1\r\ncontent-le", "\r\n", "\0", "hello\r\n\r\n"] {
         let mut connection = Raw::connect(proxy.address()).await;
         connection.write(client::post(transport::CALL) + next).await;
@@ -251,7 +251,7 @@ impl Case {
         Self { name: name.into(), body: body.into(), back }
     }
 
-    /// Returns whether the node judges these parameters, unless the proxy is strict.
+    /// Returns whether the parameters are at fault. A proxy that is not strict leaves such calls to the node.
     fn has_bad_params(&self) -> bool {
         matches!(self.back, Back::Error { code: INVALID_PARAMS, .. })
     }

@@ -217,7 +217,7 @@ async fn unfinished_handshake_times_out() {
             time::sleep(Duration::from_millis(20)).await;
         }
     };
-    time::timeout(PATIENCE, dribble).await.expect("it goes on for ever");
+    time::timeout(PATIENCE, dribble).await.expect("the server closes the connection");
     assert_eq!(proxy.metric(&proxy::closed("first_byte")).await, 1);
     assert!(proxy.metric(&proxy::closed("head")).await >= 51);
     assert_eq!(proxy.metric(&failed("unfinished")).await, 52);
@@ -246,7 +246,7 @@ async fn plain_http_on_a_tls_port_gets_an_explanation() {
     assert!(time::timeout(PATIENCE, http2).await.unwrap().is_err());
     // The server counts the failure when the connection ends, possibly after the client has its answer.
     eventually("all three are counted", async || proxy.metric(&failed("plain_http")).await == 3).await;
-    assert_eq!(node.count("eth_chainId"), 1, "asked at the start only");
+    assert_eq!(node.count("eth_chainId"), 1, "the proxy asks only at its start");
 }
 
 #[tokio::test]

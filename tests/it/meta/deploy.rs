@@ -45,7 +45,7 @@ fn value<'a>(text: &'a str, key: &str) -> &'a str {
 fn number(text: &str, key: &str) -> u64 {
     let (_, rest) = text.split_once(key).unwrap_or_else(|| panic!("no {key}"));
     let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().unwrap_or_else(|_| panic!("no number behind {key}"))
+    digits.parse().unwrap_or_else(|_| panic!("no number after {key}"))
 }
 
 /// Returns the words of `["a", "b"]` or of `[a, b]`.
@@ -60,7 +60,8 @@ fn shell(markdown: &str) -> Vec<&str> {
     blocks.flat_map(str::lines).collect()
 }
 
-/// Returns the arguments of `holdfast` in a command of a shell or unit, run directly or as the image of `docker run`.
+/// Returns the arguments of `holdfast` in a shell or unit command that runs it directly or as the image of `docker
+/// run`.
 fn arguments(command: &str) -> Option<Vec<String>> {
     let command = command.split(" > ").next().unwrap();
     let mut words = command.split_whitespace().map(str::to_owned);

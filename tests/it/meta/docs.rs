@@ -127,7 +127,8 @@ fn anchor(heading: &str) -> String {
     kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// Returns all keys of the documented file, dotted, and all tables.
+/// Returns all keys of `config/holdfast.toml` with the names of their tables, such as `http.keys.sha256`, and all
+/// tables.
 fn keys() -> BTreeSet<String> {
     let documented = fs::read_to_string(root().join("config/holdfast.toml")).unwrap();
     let (mut table, mut keys) = (String::new(), BTreeSet::new());
@@ -152,7 +153,7 @@ fn is_key(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '_'))
 }
 
-/// Appends all source files of a folder.
+/// Appends the text of all Rust files in a folder.
 fn source(folder: &Path, into: &mut String) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -216,7 +217,7 @@ fn every_named_metric_exists() {
             let Some(name) = code.split('{').next().unwrap().strip_prefix("holdfast_") else { continue };
             let endings = ["_total", "_bucket", "_sum", "_count", "_info"];
             let base = endings.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
-            assert!(all.contains(&format!("\"{base}\"")), "{}: nothing counts {code}", page.name);
+            assert!(all.contains(&format!("\"{base}\"")), "{}: there is no metric {code}", page.name);
             seen.insert(base.to_owned());
         }
     }
@@ -304,7 +305,7 @@ fn every_named_test_exists() {
         let text = page.prose().join(" ");
         let parts: Vec<_> = text.split('`').collect();
         let mut file = None;
-        // Code alternates with the text before it.
+        // Pairs each piece of code with the text before it.
         for (before, code) in parts.iter().step_by(2).zip(parts.iter().skip(1).step_by(2)) {
             let path = root().join(code);
             let continues = matches!(before.trim(), ":" | "," | ", and" | "and");

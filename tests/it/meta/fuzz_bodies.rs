@@ -1,7 +1,7 @@
 //! The bodies of the fuzz targets as properties, which run without a fuzzer.
 //!
-//! Random bytes rarely get past the first bracket, and random tokens rarely form a request. Valid packets with
-//! a few mutations reach the code in between.
+//! Random bytes rarely get past the first bracket, and random tokens rarely form a request. Valid requests and answers
+//! with a few mutations reach the code that these miss.
 
 use std::sync::LazyLock;
 
@@ -95,7 +95,7 @@ fn token_soup() -> impl Strategy<Value = String> {
     vec(select(TOKENS), 0..24).prop_map(|tokens| tokens.concat())
 }
 
-/// One valid entry, or a batch of a few.
+/// One entry, or a batch of up to four.
 fn good_packet() -> impl Strategy<Value = String> {
     prop_oneof![
         select(ENTRIES).prop_map(ToOwned::to_owned),

@@ -1,5 +1,7 @@
-//! Comments, messages and docs stay in plain English: limits for the words and constructions that hide the actor or
-//! the thing, per 1,000 words of each part of the repository. Commit subjects keep their form.
+//! Checks that comments, messages and docs stay in plain English, and that commit subjects keep their form.
+//!
+//! Some words and constructions hide the actor or the thing. In each part of the repository, they must not occur more
+//! often than a limit per 1,000 words.
 
 use std::{
     fmt::Write as _,
@@ -19,7 +21,7 @@ const WORST: usize = 20;
 /// Maximum length of a commit subject, in characters.
 const MAX_SUBJECT: usize = 72;
 
-/// This file. The first commit that changed it added this test.
+/// This file. The test checks only commits after the one that added the file.
 const THIS_FILE: &str = "tests/it/meta/language.rs";
 
 /// A construction, and how often it may occur in 1,000 words.
@@ -89,7 +91,7 @@ fn is_passive(words: &[&str]) -> bool {
     words.get(1 + skipped).is_some_and(is_participle)
 }
 
-/// How often each mark occurs in 1,000 words, with the lines that have most of them.
+/// Returns how often each mark occurs in 1,000 words, and the lines that contain marks, worst first.
 fn measure(lines: &[Line]) -> ([f64; MARKS.len()], Vec<&Line>) {
     let of_line =
         |line: &'_ Line| -> Vec<String> { line.text.split_whitespace().map(str::to_owned).collect() };

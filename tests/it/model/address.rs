@@ -1,7 +1,8 @@
 //! The address of a node, at which a node of another chain may answer for a while.
 //!
-//! Each replacement acts like a lost connection: calls in flight fail, and so do later calls, until a caller that saw a
-//! failure asks for `eth_chainId`. Holdfast makes no promise about a replacement that breaks no connection.
+//! Each replacement acts like a lost connection: calls in flight fail, and so do later calls. After one of the later
+//! calls has failed, a call for `eth_chainId` restores the connection. Holdfast makes no promise about a replacement
+//! that breaks no connection.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -39,7 +40,7 @@ impl Address {
         Self(Arc::new(Mutex::new(Behind { own, stranger: None, changes: 0, contact: Contact::Kept })))
     }
 
-    /// Lets the node of `stranger` answer at this address, or the own node for `None`.
+    /// Lets a node of the chain `stranger` answer at this address, or the address's own node if `stranger` is `None`.
     pub fn stands(&self, stranger: Option<DevChain>) {
         let mut behind = self.lock();
         behind.stranger = stranger;

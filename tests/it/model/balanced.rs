@@ -2,12 +2,13 @@
 //! replica that lags behind a reorg still shows the orphaned branch; with fast finality, even at numbers that are final.
 //!
 //! The rules:
-//! - An answer equals the answer of one replica at some moment during the call, or at most `max_staleness` before it
-//!   arrived, or the final block at its number. No reorg goes below the finalized block, so one lagging replica must not
-//!   make an orphan final.
+//! - An answer equals the answer of one replica at some moment during the call, or at most `max_staleness` before the
+//!   call arrived, or the final block at its number. No reorg goes below the finalized block, so one lagging replica
+//!   must not make an orphan final.
 //! - `latest` need not follow a replica that lags, or one whose branch contradicts the finalized block.
-//! - `null` is no answer about a block that the proxy showed a moment ago as `latest` or below it, nor about its content,
-//!   as long as every replica has the block or is behind it on its branch. The call may fail instead.
+//! - After the proxy has shown a block as `latest` or below `latest`, it must not answer `null` about this block or its
+//!   content for a while, as long as every replica has the block or is behind it on the same branch. The call may fail
+//!   instead.
 //! - The tags of a batch follow the same rules as with one node.
 //! - A failure needs a reason: replicas that differ, or a chain that changed a moment ago.
 //!
@@ -53,7 +54,7 @@ use super::{
 };
 use crate::support::in_memory::{self, InMemory};
 
-/// Seconds between blocks: `FINAL_MARGIN` spans a few of them.
+/// Seconds between blocks. `FINAL_MARGIN` spans a few blocks.
 const SLOT: u64 = 4;
 
 /// Time that the proxy waits before it accepts a lower head as a rollback.
@@ -116,7 +117,7 @@ struct Picks(Arc<Mutex<Spread>>);
 
 #[derive(Default)]
 struct Spread {
-    /// Seed of the distribution: each number gives another one.
+    /// Seed of the distribution. Each number gives another distribution.
     shift: u64,
     /// Number of times that each call arrived.
     counts: HashMap<Vec<u8>, u64>,
@@ -332,7 +333,7 @@ impl<'a> Run<'a> {
 
     async fn join(&mut self) -> Result<(), String> {
         for (asked, sending) in std::mem::take(&mut self.started) {
-            let finished = sending.await.map_err(|error| format!("a call died: {error}"))?;
+            let finished = sending.await.map_err(|error| format!("the task of a call failed: {error}"))?;
             self.judge(&asked, &finished)?;
         }
         Ok(())

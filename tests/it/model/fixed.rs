@@ -111,7 +111,7 @@ fn answer_above_a_head_shown_to_another_client_is_discarded() {
     }
 }
 
-/// A single answer does not make a block final, even if the block that it names exists.
+/// An answer about a single transaction or receipt does not make a block final, even if the block that it names exists.
 #[test]
 fn false_block_of_a_final_transaction_is_forgotten() {
     let programs = [true, false].into_iter().flat_map(|receipt| [(receipt, true), (receipt, false)]);

@@ -1,6 +1,7 @@
 //! The rules for the answers of a proxy in front of one node.
 //!
-//! - An answer equals the node's answer at some moment during the call, or at most `max_staleness` before it arrived.
+//! - An answer equals the node's answer at some moment during the call, or at most `max_staleness` before the call
+//!   arrived.
 //! - After the proxy has shown a head to a client, it answers no later call with an older state of the chain.
 //! - The proxy may answer a call that was in flight at that time with an older state, but not with a block that the
 //!   head excludes. A head excludes a block if the new branch has another block at its number, or ends below it. A
@@ -101,7 +102,7 @@ impl Run {
             std::mem::take(&mut self.started).into_iter().partition(|(_, sending)| sending.is_finished());
         self.started = running;
         for (asked, sending) in done {
-            let finished = sending.await.map_err(|error| format!("a call died: {error}"))?;
+            let finished = sending.await.map_err(|error| format!("the task of a call failed: {error}"))?;
             self.finished.push((asked, finished));
         }
         self.finished.sort_by_key(|(_, finished)| finished.at);

@@ -1,8 +1,8 @@
 //! A node that lies about any of its content, from the first block on.
 //!
 //! The chain has the id of Ethereum mainnet, so no lie disables verification. With `reject`, no answer may contain
-//! anything untrue; with `pass`, no answer from the cache may. The model does not judge `null` and canonicity, which the
-//! proxy cannot prove.
+//! anything untrue; with `pass`, no proved answer from the cache may. The model does not judge `null` and canonicity,
+//! which the proxy cannot prove.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -176,7 +176,8 @@ impl<'a> Run<'a> {
 
     async fn join(&mut self) -> Result<(), String> {
         for (call, sending) in std::mem::take(&mut self.started) {
-            let (status, body) = sending.await.map_err(|error| format!("a call died: {error}"))?;
+            let (status, body) =
+                sending.await.map_err(|error| format!("the task of a call failed: {error}"))?;
             self.judge(&[call], &status, &body)?;
         }
         Ok(())
@@ -197,7 +198,8 @@ impl<'a> Run<'a> {
     }
 
     fn judge_result(&self, call: &Call, status: &str, result: &Bytes) -> Result<(), String> {
-        // At every level, the cache serves the transactions of a block only if they are proved.
+        // On a chain that is listed as Ethereum, the cache serves the transactions of a block only if they are proved,
+        // unless the level is structural, which no test here uses.
         let proved = match self.setting.demand {
             Demand::Full => status.starts_with("holdfast; hit"),
             Demand::Auto | Demand::Structural => status == "holdfast; hit; detail=block",

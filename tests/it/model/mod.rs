@@ -86,7 +86,7 @@ struct Run {
     heads: Vec<ShownHead>,
     /// The last call that was not part of a batch.
     last: Option<Call>,
-    /// Number of untrue answers of the node, and the time at which the model last saw it grow.
+    /// Number of untrue answers of the node, and the time at which the model last saw this number grow.
     lies: (u64, Option<Instant>),
 }
 
@@ -251,8 +251,8 @@ impl Run {
         Ok(())
     }
 
-    /// Lets the chain regress below a finalized block that the proxy knows. Before, a client asks for a number below that
-    /// block; after a reorg, another client asks for the new head.
+    /// Lets the chain regress below a finalized block that the proxy knows. Before that, a client asks for a number
+    /// below that block. After a reorg, another client asks for the new head.
     async fn regress(&mut self, change: &Step, below: u64) -> Result<(), String> {
         self.learn_finality().await?;
         let number = Place::At(self.world.floor.saturating_sub(below / 2));
@@ -293,7 +293,7 @@ impl Run {
 
     async fn join(&mut self) -> Result<(), String> {
         for (asked, sending) in std::mem::take(&mut self.started) {
-            let finished = sending.await.map_err(|error| format!("a call died: {error}"))?;
+            let finished = sending.await.map_err(|error| format!("the task of a call failed: {error}"))?;
             self.finished.push((asked, finished));
         }
         self.judge_finished(None).await
@@ -367,7 +367,8 @@ fn check(setting: Setting, programs: u32) {
     assert!(compressed > 0 || few, "no answer was gzip-compressed: the tests no longer cover gzip");
 }
 
-/// Runs `programs` programs, or the share of `MODEL_PROGRAMS` that `programs` has of `PROGRAMS`.
+/// Runs `programs` programs. `MODEL_PROGRAMS`, if set, replaces the total of `PROGRAMS`, and the number is scaled
+/// accordingly.
 fn check_programs<S: std::fmt::Debug + Clone>(
     programs: u32,
     program: &impl Strategy<Value = Vec<S>>,

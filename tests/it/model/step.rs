@@ -53,7 +53,7 @@ pub enum Step {
     ClearFaults,
     /// Sends one call and awaits the answer.
     Ask(Question),
-    /// Sends the same call repeatedly, because the cache stores entries that are read often in other forms.
+    /// Sends the same call repeatedly, because the cache stores entries that are read often as gzip, too.
     AskOften(Question),
     /// Sends a batch and awaits the answers.
     Batch(Vec<Question>),
@@ -67,7 +67,8 @@ pub enum Step {
     },
     /// Sends a batch without awaiting the answers.
     StartBatch(Vec<Question>),
-    /// Sends a batch of calls by tag. The node delays the first of them, and a reorg happens before it answers.
+    /// Sends a batch of calls by tag. The node delays the first fetch for it that names a block by number or hash, and
+    /// a reorg happens before the node answers.
     BatchAcross {
         questions: Vec<Question>,
         depth: u64,

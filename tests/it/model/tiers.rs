@@ -1,6 +1,6 @@
-//! Two proxies, each with a directory, that share a Redis and are stopped, killed and restarted. Disk and Redis are
-//! real, so the tests run in real time. The proxies are in front of one node, or of two nodes of one chain, which
-//! fail, are slow, lag, or do not report finality.
+//! Two proxies that share a Redis and are stopped, killed and restarted. The first has a disk tier; the second has one
+//! only if there is no Redis. Disk and Redis are real, so the tests run in real time. The proxies are in front of one
+//! node, or of two nodes of one chain, which fail, are slow, lag, or do not report finality.
 //!
 //! At times a reorg even replaces finalized blocks, which no node may do. Afterwards, a proxy may still serve the old
 //! finalized blocks if it was already running and has neither raised the alarm nor seen a write that resets the
@@ -55,7 +55,8 @@ enum Happens {
         which: usize,
         killed: bool,
     },
-    /// Restarts a proxy while no node answers, or (`meets`) just before, sends calls, and lets the nodes answer again.
+    /// Restarts a proxy while no node answers, or, if `meets` is set, just before the nodes stop answering. Then sends
+    /// calls, and lets the nodes answer again.
     RestartAlone {
         which: usize,
         meets: bool,
@@ -138,9 +139,9 @@ fn quick(step: Step) -> Step {
 
 /// Steps that disturb a node, or end a disturbance.
 fn trouble(nodes: usize) -> impl Strategy<Value = Step> {
-    // The proxy avoids a failing node for a while, so failures need a second node.
+    // The proxy avoids a failing node for a while, so failures are rarer if there is no second node.
     let failing = if nodes > 1 { 3 } else { 1 };
-    let step = step().prop_filter("not of a node", |step| {
+    let step = step().prop_filter("the step does not disturb a node", |step| {
         matches!(
             step,
             Step::Fail(..) | Step::Slow { .. } | Step::Lag(_) | Step::Rollback(_) | Step::Finality(_)
@@ -157,12 +158,12 @@ fn trouble(nodes: usize) -> impl Strategy<Value = Step> {
 }
 
 fn step_that(fits: impl Fn(&Step) -> bool + 'static) -> impl Strategy<Value = Step> {
-    step().prop_filter("another", fits)
+    step().prop_filter("another kind of step", fits)
 }
 
 fn happens(nodes: usize) -> impl Strategy<Value = Happens> {
     let which = 0usize..2;
-    // With a single node, the program must wait until the replacement ends.
+    // With a single node, the program must wait until the proxy uses the node again, so replacements are rarer.
     let strangers = if nodes > 1 { 3 } else { 1 };
     let some = || proptest::collection::vec(prop_oneof![question(), final_question()], 1..6);
     let one = |step: BoxedStrategy<Step>| {

@@ -61,7 +61,7 @@ enum Happens {
 /// Configuration of the proxy.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
-    /// The proxy asks the second node only if the first fails; otherwise they share the load.
+    /// Whether the proxy asks the second node only if the first fails. If not set, both share the load.
     in_order: bool,
     /// Uses a small window and a small cache, neither of which may change an answer.
     switched: bool,
@@ -94,7 +94,7 @@ struct Seen {
 struct Run<'a> {
     nodes: [World; 2],
     addresses: [Address; 2],
-    /// The node that a node of another chain replaces.
+    /// The node whose place a node of another chain has taken.
     strange: Option<usize>,
     program: InMemory,
     staleness: Duration,
@@ -266,7 +266,7 @@ impl<'a> Run<'a> {
 
     async fn join(&mut self) -> Result<(), String> {
         for (asked, sending) in std::mem::take(&mut self.started) {
-            let body = sending.await.map_err(|error| format!("a call died: {error}"))?;
+            let body = sending.await.map_err(|error| format!("the task of a call failed: {error}"))?;
             self.judge(&[asked], &body)?;
         }
         Ok(())
@@ -364,7 +364,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns whether the proxy knows that this node serves the right chain (`true`) or the wrong one (`false`).
+    /// Returns whether this node serves the right chain, or `None` if the proxy does not know.
     fn identity(&self, node: usize) -> Option<bool> {
         match self.program.upstream.status().0[node].identity {
             Some(IdentityState::Known(_)) => Some(true),

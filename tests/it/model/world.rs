@@ -18,7 +18,7 @@ pub type Hash = alloy_primitives::B256;
 /// The error with which the node refuses answers that are too large.
 const TOO_BIG: (i64, &str) = (-32008, "Response is too big");
 
-/// The answers of the node from one moment until the next state.
+/// The state of the node from `since` until the next state.
 #[derive(Clone, Debug)]
 pub struct State {
     pub since: Instant,
@@ -27,7 +27,7 @@ pub struct State {
     lag: u64,
     safe: Option<u64>,
     pub finalized: Option<u64>,
-    /// Highest number that the node ever called final, even if a reorg replaced it.
+    /// Highest number that the node ever called final, even if a reorg replaced its block.
     pub called_final: u64,
     /// Whether the newest finalized block is no longer canonical.
     pub regressed: bool,

@@ -120,7 +120,7 @@ async fn status_reports_saved_calls_and_reorgs() {
     assert_eq!(saved["answered_without_upstream"], 3);
     let [upkeep, follow] = ["upkeep_calls", "follow_calls"].map(|calls| saved[calls].as_i64().unwrap());
     assert!(upkeep > 0, "{saved}");
-    assert_eq!(saved["calls"], 3 - upkeep - follow, "a loss is shown as it is: {saved}");
+    assert_eq!(saved["calls"], 3 - upkeep - follow, "a negative number is shown as it is: {saved}");
     assert!(status["upstream_calls"].as_i64().unwrap() > upkeep, "{status}");
     assert!(status["bytes_from_memory"].as_u64().unwrap() > 1000);
     assert_eq!(status["cache"]["capacity"], 512 * 1024 * 1024);

@@ -127,8 +127,8 @@ async fn check_tests_disk_and_redis() {
     assert_eq!(code, Some(0), "{report}");
     assert!(report.contains(&format!("directory     {directory}, which will be created")), "{report}");
     assert!(report.contains("usable        yes, in "), "{report}");
-    assert!(!Path::new(directory).exists(), "nothing is changed");
-    assert!(server.raw().await.keys().await.is_empty(), "nothing is changed");
+    assert!(!Path::new(directory).exists(), "the check changes nothing");
+    assert!(server.raw().await.keys().await.is_empty(), "the check changes nothing");
 
     let (code, report) = check(&url("shut-sesame"), directory).await;
     assert_eq!(code, Some(1), "{report}");
@@ -567,7 +567,7 @@ async fn environment_and_file_configure_the_program() {
     let mut command = holdfast(&["serve"]);
     command.env("HOLDFAST_CONFIG", config).env("HOLDFAST_UPSTREAM_URL", node.url());
     command.env("HOLDFAST_HTTP__MAX_BATCH", "2");
-    // Kubernetes sets these variables in the pods of a service of this name; they are no configuration.
+    // Kubernetes sets these variables in the pods of a service of this name; they are not configuration keys.
     for (name, value) in [
         ("HOLDFAST_PORT", "tcp://10.0.0.1:8555"),
         ("HOLDFAST_PORT_8555_TCP_ADDR", "10.0.0.1"),

@@ -195,7 +195,7 @@ async fn only_the_same_origin_may_change_state() {
             (vec![("origin", "http://evil.example.org")], 403),
             (vec![("origin", "null")], 403),
             (vec![("sec-fetch-site", "cross-site")], 403),
-            // The request comes from a page of another port of this machine.
+            // The request comes from a page on another port of this machine.
             (vec![("origin", "http://127.0.0.1:1"), ("sec-fetch-site", "same-site")], 403),
             (vec![("host", "evil.example.org")], 403),
         ] {

@@ -107,7 +107,7 @@ async fn exposed(client: &Client, proxy: &Proxy) -> String {
     client.get(&proxy.admin_url("/metrics")).await.text().to_owned()
 }
 
-/// Has a node of a listed Ethereum chain send a wrong block, which is detected.
+/// Makes a node of a listed Ethereum chain send a wrong block, which the proxy detects.
 async fn be_lied_to(node: &upstream::Node, client: &Client) {
     let block = async |number| {
         let hash = format!("{:#x}", node.hash_at(number).unwrap());
@@ -118,7 +118,7 @@ async fn be_lied_to(node: &upstream::Node, client: &Client) {
     block(3).await;
 }
 
-/// Makes every metric count something.
+/// Starts a proxy with a disk tier, and makes calls so that its metrics have samples.
 async fn everything_happens() -> (upstream::Node, Proxy, Client) {
     let node = upstream::devchain().config(|config| config.chain_id = 1).blocks(100, 2).run().await;
     let data = file("here", "").with_file_name("data");
@@ -218,7 +218,7 @@ impl Prometheus {
                 .arg(format!("--storage.tsdb.path={}", data.display()))
                 .arg(format!("--web.listen-address={address}"));
             let mut program = Program::start(command);
-            eventually("it runs, or ends", || {
+            eventually("Prometheus is ready or has ended", || {
                 let has_said = program.said().contains("Server is ready");
                 std::future::ready(has_said || !program.is_running())
             })
@@ -256,7 +256,7 @@ async fn every_query_of_the_dashboard_is_answered_by_prometheus() {
     let Some(binary) = tools::prometheus(test) else { return };
     let (node, proxy, client) = everything_happens().await;
     let prometheus = Prometheus::start(&binary, &proxy.app.admin_address().to_string()).await;
-    eventually("it has looked three times", async || {
+    eventually("Prometheus has scraped three times", async || {
         node.mine(1);
         client.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
         client.call(BLOCK_BY_NUMBER, json!(["0x4", true])).await;

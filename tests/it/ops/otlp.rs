@@ -51,7 +51,7 @@ fn one<'a>(spans: &'a [Span], name: &str) -> &'a Span {
     one
 }
 
-/// Returns the `traceparent` headers of the node's requests that contain `text`.
+/// Returns the `traceparent` headers of the requests to the node that contain `text`.
 fn told(node: &Server, text: &str) -> Vec<String> {
     let header = |seeing: &server::Seeing| {
         let parent = seeing.headers.get("traceparent");
@@ -108,7 +108,7 @@ async fn call_and_its_attempts_are_spans_of_the_clients_trace() {
     }
     let shown = format!("{:?}{:?}{}", seen.spans, seen.resource, process.said());
     assert!(!shown.contains("SECRET"), "{shown}");
-    assert!(!process.said().contains("request answered"), "the log is at info");
+    assert!(!process.said().contains("request answered"), "the log level is info");
 }
 
 #[tokio::test]
@@ -147,7 +147,9 @@ async fn each_call_of_a_batch_has_its_span() {
     // A separate task makes the fetch, but its span belongs to this call.
     let fetched = receiver.trace(&trace(0), "request").await;
     let call = one(&fetched, "call");
-    let [told_of_it] = &told(&node, BLOCK_PARAMS)[..] else { panic!("asked for more than once") };
+    let [told_of_it] = &told(&node, BLOCK_PARAMS)[..] else {
+        panic!("the node did not get exactly one request for the block")
+    };
     let is_told_of = |span: &&Span| *told_of_it == format!("00-{}-{}-01", trace(0), span.id);
     let fetch = named(&fetched, "upstream").into_iter().find(is_told_of).unwrap();
     assert_eq!(fetch.parent, call.id);

@@ -126,7 +126,7 @@ async fn events_send_the_history_and_then_changes() {
     let status = told.await.unwrap()["status"].clone();
     assert_eq!((&status["calls"], &status["saved"]["answered_without_upstream"]), (&json!(4), &json!(2)));
     assert_eq!(status["refusals"]["reasons"], json!({ "refused": 1 }));
-    assert_eq!(timed, [true; 2], "times of hits and of misses");
+    assert_eq!(timed, [true; 2], "latencies of hits and of misses");
 }
 
 #[tokio::test]

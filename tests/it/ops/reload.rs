@@ -215,7 +215,7 @@ async fn settings_that_need_a_restart_are_named() {
         assert!(!said.contains("refused"), "{said}");
         assert_eq!(client.call("eth_gasPrice", json!([])).await.code(), Some(-32601));
     }
-    eventually("another", async || {
+    eventually("a second warning", async || {
         process.said().matches("these changed keys take effect only after a restart").count() == 2
     })
     .await;
@@ -290,7 +290,7 @@ async fn fifty_reloads_under_load_lose_no_call() {
         let before = reloads(outcome).await;
         fs::write(&path, config).unwrap();
         process.signal(Signal::HUP);
-        eventually("it is heard", async || reloads(outcome).await > before).await;
+        eventually("the program has handled the signal", async || reloads(outcome).await > before).await;
     }
     for outcome in ["applied", "refused"] {
         let reloads = reloads(outcome).await;

@@ -145,7 +145,7 @@ async fn websocket_url_and_headers_reach_the_node_and_no_log() {
     let mut program = Program::start(holdfast(&["serve", "--config", config.to_str().unwrap()]));
     program.says("newHeads subscription established").await;
     node.mine(1);
-    // The node still identifies itself, because the program would otherwise not ask it for heads.
+    // Stops only the relay. The node stays reachable, because the program subscribes only at an identified node.
     accepting.abort();
     node.cut_sockets();
     program.says("newHeads subscription unavailable").await;
@@ -250,7 +250,7 @@ async fn keys_that_a_node_echoes_are_not_shown() {
         assert_eq!(program.exit_code().await, Some(0));
         let log = program.said();
         assert!(log.contains("no access"), "{log}");
-        // The password may not appear in base64, either.
+        // The password must not appear in base64, either.
         for line in shown.lines().chain(log.lines()) {
             assert!(!line.contains("SECRET") && !line.contains("U0VDUkVU"), "{line}");
         }

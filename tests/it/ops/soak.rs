@@ -34,8 +34,8 @@ const KEPT: u64 = 40;
 /// Address of the hostile clients. The other clients have another address.
 const HOSTILE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
 
-/// Limit on requests in flight. The hostile clients send more, but may use only half of them, so the rest is left for
-/// the well-behaved clients.
+/// Limit on requests in flight. The hostile clients send more, but may use only half of the limit, so the other half is
+/// left for the well-behaved clients.
 const IN_FLIGHT: u64 = 40;
 
 /// Limit on bytes in flight. The hostile clients leave more than half of it unread.
@@ -63,7 +63,7 @@ const STALL: Duration = Duration::from_secs(30);
 /// for such connections every 50 s.
 const REST: Duration = Duration::from_secs(120);
 
-/// Tolerance in open files, because a connection to a node may be open or not when the counting begins.
+/// Tolerance in open files and tasks, because a connection to a node may be open or not when the counting begins.
 const FEW: u64 = 2;
 
 /// Results of the well-behaved clients.
@@ -77,9 +77,9 @@ struct Seen {
 /// Results of the hostile clients.
 #[derive(Default)]
 struct Done {
-    /// Requests that were shed.
+    /// Requests that the server refused.
     refused: AtomicU64,
-    /// Answers that began to arrive and were not read.
+    /// Answers that began to arrive, and that the client reads slowly or not at all.
     unread: AtomicU64,
     hung_up: AtomicU64,
     reset: AtomicU64,
@@ -142,7 +142,7 @@ async fn curious(url: String, chain: DevChain, over: Arc<AtomicBool>) {
     }
 }
 
-/// Makes a node fail for a while, then recover, and mines the same blocks on both.
+/// Again and again, makes one or both nodes fail for a while and then recover, and mines the same blocks on both.
 async fn troubled(nodes: [DevChain; 2], over: Arc<AtomicBool>) {
     let faults = [
         Fault::Reset,
@@ -181,7 +181,8 @@ async fn connect(address: SocketAddr, keeps: Option<u32>) -> std::io::Result<Tcp
     socket.connect(address).await
 }
 
-/// Connects, sends `says`, and then neither reads nor closes, until the server closes the connection.
+/// Connects and sends `says`. Then keeps the connection open until the server closes it, and sends small chunks if
+/// `goes_on` is set.
 async fn hostile(address: SocketAddr, says: Vec<u8>, goes_on: bool) {
     loop {
         let Ok(mut stream) = connect(address, None).await else { continue };
@@ -253,7 +254,8 @@ async fn fickle(address: SocketAddr, chain: DevChain, done: Arc<Done>, mut dice:
     }
 }
 
-/// Keeps a connection that it rarely uses, and reconnects when displaced. There are more of these than slots.
+/// Keeps a connection that it rarely uses, and reconnects when displaced. Together with the other connections, these
+/// exceed the limit.
 async fn crowd(address: SocketAddr) {
     let asks = client::post(&client::call("eth_chainId"));
     loop {
@@ -426,7 +428,7 @@ async fn soak_is_survived_without_leaks() {
     let closed = stalled + displaced;
     println!(
         "{refused} requests refused, {unread} answers not read and {closed} connections closed for it, \
-         {hung_up} misses left behind, {reset} streams reset"
+         {hung_up} requests abandoned, {reset} streams reset"
     );
     assert!(
         [refused, unread, displaced, hung_up, reset].iter().all(|count| *count > 0),

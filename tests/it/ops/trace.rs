@@ -37,7 +37,7 @@ async fn send(client: &Client, headers: &[(&str, &str)], body: String) -> Respon
     Response::of(request.body(body)).await
 }
 
-/// Returns the trace headers of the node's requests that contain `text`.
+/// Returns the trace headers of the requests to the node that contain `text`.
 fn told(node: &Server, text: &str) -> Vec<(Option<String>, Option<String>)> {
     let seen = node.seen();
     let told = seen.calls(text).map(|seeing| {

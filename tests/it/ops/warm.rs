@@ -62,7 +62,7 @@ async fn each_block_is_warmed_with_one_fetch() {
     assert_eq!(
         (&status["calls"], &status["saved"]["follow_calls"]),
         (&json!(1), &json!(10)),
-        "not a client's call"
+        "warming does not count as calls of clients"
     );
 }
 
@@ -104,7 +104,7 @@ async fn unwarmed_blocks_are_reported_with_a_reason() {
 
 #[tokio::test]
 async fn wrong_block_is_not_stored_or_refetched_at_once() {
-    // Such a block is wrong only on a listed Ethereum chain; elsewhere it is unprovable.
+    // A block with a false state root is wrong only on a listed Ethereum chain; elsewhere it is unprovable.
     for (chain_id, first) in [(7, "the block cannot be proved"), (1, "the answer failed verification")] {
         wrong_is_not_kept(chain_id, first).await;
     }

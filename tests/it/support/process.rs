@@ -108,7 +108,7 @@ impl Builder {
         Self { wait_until_ready: false, ..self }
     }
 
-    /// Starts the process and waits until it answers calls.
+    /// Starts the process. Waits until it listens and, unless told otherwise, until it is ready.
     pub async fn run(self) -> Process {
         let nowhere = "127.0.0.1:0";
         let mut arguments = vec!["serve", "--listen", nowhere, "--admin", nowhere];

@@ -52,7 +52,7 @@ struct Serving {
     seen: Arc<Mutex<Seen>>,
 }
 
-/// How the server ends the connections that are open at a moment.
+/// How the server abandons all connections that are open at a moment.
 enum End {
     HungUp,
     FellSilent,
@@ -145,7 +145,7 @@ impl Server {
         self.end.send_replace(End::HungUp);
     }
 
-    /// Returns whether a client has not closed a connection yet that the server closed. Always `false` without
+    /// Returns whether the server has closed a connection that a client has not closed yet. Always `false` without
     /// `/proc/net/tcp`.
     pub fn is_half_closed(&self) -> bool {
         const CLOSE_WAIT: &str = "08";

@@ -110,6 +110,6 @@ async fn found(disk: &Disk, chain: ChainKey, part: Part, content: &Content) -> b
     let Some(value) = disk.get(chain, part, content.hash).await.unwrap() else { return false };
     // A damaged value cannot be decoded.
     let Ok(text) = value.open() else { return false };
-    assert_eq!(text, content.text(part), "{part:?} of {} is another", content.number.0);
+    assert_eq!(text, content.text(part), "{part:?} of block {} is not as written", content.number.0);
     true
 }

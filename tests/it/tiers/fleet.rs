@@ -57,15 +57,15 @@ async fn redis_outages_do_not_affect_answers() {
     let hits = r#"holdfast_tier_reads_total{tier="redis",outcome="hit"}"#;
     for _ in 0..3 {
         let before = proxy.metric(hits).await;
-        eventually("it is used", async || proxy.metric(hits).await > before + 20).await;
+        eventually("the proxy uses Redis", async || proxy.metric(hits).await > before + 20).await;
         server.kill();
         let failed = r#"holdfast_tier_reads_total{tier="redis",outcome="skipped"}"#;
         let before = proxy.metric(failed).await;
-        eventually("reads skip it", async || proxy.metric(failed).await > before + 20).await;
+        eventually("reads skip Redis", async || proxy.metric(failed).await > before + 20).await;
         server.start().await;
     }
     let before = proxy.metric(hits).await;
-    eventually("it is used again", async || proxy.metric(hits).await > before + 20).await;
+    eventually("the proxy uses Redis again", async || proxy.metric(hits).await > before + 20).await;
     done.store(true, Relaxed);
     let answered: u32 = join_all(loads).await.into_iter().map(|load| load.unwrap()).sum();
     println!("{answered} answers, all of them right");
@@ -175,7 +175,7 @@ async fn warming_writes_entries_missed_during_an_outage() {
     server.start().await;
     let written = r#"holdfast_tier_writes_total{tier="redis",outcome="written"}"#;
     let before = first.metric(written).await;
-    eventually("it is written to again", async || {
+    eventually("the proxy writes to Redis again", async || {
         let warmed = client::at(&first.admin_url("/warm?block=1&receipts=true")).send("").await;
         warmed.status.as_u16() == 200 && first.metric(written).await >= before + 2
     })
@@ -196,7 +196,7 @@ async fn warming_writes_entries_missed_during_an_outage() {
         client.ask(BLOCK_BY_NUMBER, json!([number(at), true])).await.unwrap();
         client.ask(RECEIPTS, json!([number(at)])).await.unwrap();
     }
-    assert_eq!(fetches(&node), asked, "it was in Redis");
+    assert_eq!(fetches(&node), asked, "all entries were in Redis");
 }
 
 #[tokio::test]
@@ -224,15 +224,15 @@ async fn unproved_entries_are_refetched_when_final_and_shared() {
     finalize(&node, &first, 60).await;
     let asked = fetches(&node);
     ask(&first).await;
-    assert_eq!(fetches(&node), asked + 2, "it was fetched before it was final");
+    assert_eq!(fetches(&node), asked + 2, "entries from before finality are fetched again");
     ask(&first).await;
-    assert_eq!(fetches(&node), asked + 2, "now it is final");
+    assert_eq!(fetches(&node), asked + 2, "entries from after finality are not fetched again");
     kept(&first, "redis", 2).await;
     first.app.stop().await;
     let second = proxy::new().upstream(&node).config(shared).run().await;
     confirmed(&second).await;
     ask(&second).await;
-    assert_eq!(fetches(&node), asked + 2, "it is shared");
+    assert_eq!(fetches(&node), asked + 2, "the second instance finds them in Redis");
 }
 
 #[tokio::test]
@@ -256,7 +256,7 @@ async fn read_only_tier_still_answers() {
         // Finality advances, but the proxy cannot note it in Redis.
         let before = second.metric(finalized).await;
         node.mine_many(40, 1);
-        eventually("it is known", async || {
+        eventually("the proxy knows the new finalized block", async || {
             client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
             client.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await.unwrap();
             second.metric(finalized).await > before
@@ -266,7 +266,7 @@ async fn read_only_tier_still_answers() {
             client.ask(BLOCK_BY_NUMBER, json!([number(at), true])).await.unwrap();
         }
     }
-    assert_eq!(fetches(&node), asked, "it was in Redis");
+    assert_eq!(fetches(&node), asked, "all entries were in Redis");
 }
 
 #[tokio::test]
@@ -290,7 +290,7 @@ async fn entries_from_redis_are_written_to_disk() {
         client.ask(RECEIPTS, json!([number(at)])).await.unwrap();
     }
     let hits = r#"holdfast_tier_reads_total{tier="redis",outcome="hit"}"#;
-    assert!(both.metric(hits).await >= 20, "Redis had it");
+    assert!(both.metric(hits).await >= 20, "the entries did not come from Redis");
     kept(&both, "disk", 20).await;
     both.app.stop().await;
 
@@ -302,5 +302,5 @@ async fn entries_from_redis_are_written_to_disk() {
         client.ask(BLOCK_BY_NUMBER, json!([number(at), true])).await.unwrap();
         client.ask(RECEIPTS, json!([number(at)])).await.unwrap();
     }
-    assert_eq!(fetches(&node), asked, "it is on disk");
+    assert_eq!(fetches(&node), asked, "all entries are on disk");
 }

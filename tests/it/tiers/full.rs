@@ -33,7 +33,7 @@ async fn full_disk_pauses_writes_and_affects_no_call() {
         ask(at).await;
     }
     let next = Cell::new(201);
-    eventually("it is full, and writes pause", async || {
+    eventually("the disk is full, and writes pause", async || {
         ask(next.get()).await;
         next.set(next.get() + 1);
         proxy.metric(FAILED).await > 0 && proxy.metric(WRITING).await == 0
@@ -47,7 +47,7 @@ async fn full_disk_pauses_writes_and_affects_no_call() {
     confirmed(&proxy).await;
     let asked = fetches(&node);
     client::http(&proxy).ask(BLOCK_BY_NUMBER, json!([number(1), true])).await.unwrap();
-    assert_eq!(fetches(&node), asked, "it was on disk");
+    assert_eq!(fetches(&node), asked, "the block was on disk");
     proxy.app.stop().await;
 }
 
@@ -88,7 +88,7 @@ async fn disk_that_turns_read_only_answers_and_recovers() {
     }
     mounted.remount("rw").await;
     let next = Cell::new(41);
-    eventually("it is written to again", async || {
+    eventually("the proxy writes to the disk again", async || {
         ask_all(&client, &node, [next.get()]).await;
         next.set(next.get() + 1);
         proxy.metric(WRITTEN).await > written

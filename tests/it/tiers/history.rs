@@ -48,7 +48,7 @@ async fn new_finality_does_not_confirm_old_entries() {
 
     let second = start(&node, &data, true).await;
     let client = client::http(&second);
-    // The finalized block is known before any block is requested that was final earlier.
+    // The proxy learns the new finalized block before a client asks for a block that was final earlier.
     client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
     client.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;

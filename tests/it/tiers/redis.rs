@@ -61,7 +61,7 @@ async fn put(tier: &Tier, chain: ChainKey, record: Record) {
     }
 }
 
-/// Notes a finalized block, and repeats it in the same case.
+/// Notes a finalized block. Repeats the note if another instance has made the tier forget canonicity.
 async fn note(tier: &Tier, chain: ChainKey, number: BlockNumber, hash: BlockHash) {
     while let Err(error) = tier.note_finalized(chain, number, hash).await {
         assert!(matches!(error, TierError::Forgotten), "{error}");
@@ -104,7 +104,11 @@ async fn entries_of_one_instance_are_found_by_another() {
     assert_eq!(another.finalized(MAINNET).await.unwrap(), Some((number, hash)));
 
     note(&another, MAINNET, BlockNumber(6), hash).await;
-    assert_eq!(one.finalized(MAINNET).await.unwrap(), Some((number, hash)), "it only rises");
+    assert_eq!(
+        one.finalized(MAINNET).await.unwrap(),
+        Some((number, hash)),
+        "the finalized number only rises"
+    );
     another.remove(MAINNET, Part::Block, hash).await.unwrap();
     assert_eq!(opened(&one, MAINNET, Part::Block, hash).await, None);
 }
@@ -301,7 +305,7 @@ async fn damaged_entries_are_detected() {
     note(&tier, MAINNET, record.number, record.hash).await;
     let mut random = fastrand::Rng::with_seed(7);
     let keys = raw.keys().await;
-    assert_eq!(keys.len(), 5, "a value, a number, a transaction, the final one and the epoch");
+    assert_eq!(keys.len(), 5, "a value, a number, a transaction, the finalized block and the epoch");
     for key in keys {
         let whole: Vec<u8> = raw.ask(&[b"GET", &key]).await;
         for _ in 0..60 {
@@ -396,7 +400,7 @@ async fn silent_redis_is_abandoned_and_reconnected() {
     redis.thaw();
     redis.is_back(&tier).await;
     let after = raw.info("stats", "total_connections_received").await;
-    assert!(after > before, "it is another connection");
+    assert!(after > before, "the tier opened another connection");
 }
 
 #[tokio::test]
@@ -462,7 +466,10 @@ async fn entries_expire_after_their_ttl() {
         RedisConfig { ttl: Some(Duration::from_millis(20)), prefix: "short:".into(), ..redis.config() };
     let tier = Tier::try_new(&short).unwrap();
     put(&tier, MAINNET, block(MAINNET, 7, 1)).await;
-    eventually("its end", || async { tier.hash_at(MAINNET, BlockNumber(7)).await.unwrap().is_none() }).await;
+    eventually("the entry expires", || async {
+        tier.hash_at(MAINNET, BlockNumber(7)).await.unwrap().is_none()
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -114,7 +114,7 @@ async fn early_answers_are_dropped_if_the_chain_differs() {
     let answer = client.ask(BLOCK_BY_HASH, foreign.clone()).await.unwrap();
     assert!(answer.contains("transactions"), "the directory knows no better: {answer}");
     other.clear_faults();
-    eventually("it is not answered any more", async || {
+    eventually("the foreign block is no longer served", async || {
         client.ask(BLOCK_BY_HASH, foreign.clone()).await.as_deref() == Ok("null")
     })
     .await;
@@ -219,7 +219,7 @@ async fn warming_fills_the_disk_without_repeated_fetches() {
     confirmed(&second).await;
     let asked = fetches(&node);
     warm(&second).await;
-    assert_eq!(fetches(&node), asked, "it was on disk");
+    assert_eq!(fetches(&node), asked, "all blocks were on disk");
     ask_all(&client::http(&second), &node, [1, 40]).await;
 }
 
@@ -309,12 +309,12 @@ async fn unproved_blocks_are_stored_only_if_fetched_when_final() {
     confirmed(&second).await;
     let asked = fetches(&node);
     block(&second, 10).await;
-    assert_eq!(fetches(&node), asked, "it was fetched when it was final");
+    assert_eq!(fetches(&node), asked, "block 10 was final when the proxy fetched it");
     block(&second, 60).await;
-    assert_eq!(fetches(&node), asked + 1, "it was fetched earlier");
+    assert_eq!(fetches(&node), asked + 1, "block 60 was not final when the proxy fetched it");
     kept(&second, "disk", 1).await;
     second.app.stop().await;
-    // The proxy fetches the block again after it has become final.
+    // The second proxy fetched the block after it had become final, so the block is on disk now.
     let third = start_with(&node, &data, true, unproved).await;
     confirmed(&third).await;
     block(&third, 60).await;

@@ -67,7 +67,7 @@ async fn primary_that_refuses_everything_is_replaced() {
         }
         assert_eq!(followed(&program).as_deref(), SECOND, "{refusal:?}");
         assert_ne!(health(&program, 0), Health::Closed, "{refusal:?}");
-        assert!(program.upstream.outage().is_none(), "there is another");
+        assert!(program.upstream.outage().is_none(), "the second endpoint is available");
         first.clear_faults();
         first_is_back(&program).await;
     }
@@ -194,7 +194,7 @@ async fn internal_error_is_retried_on_one_other_endpoint() {
         assert_eq!(program.ask(BLOCK_BY_HASH, params.clone()).await, truth(&second, BLOCK_BY_HASH, &params));
         time::sleep(Duration::from_secs(1)).await;
         assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x78");
-        assert_eq!(followed(&program).as_deref(), SECOND, "a head it does not have");
+        assert_eq!(followed(&program).as_deref(), SECOND, "the first node cannot return a head");
         // If both nodes answer with internal errors, the client gets that of the primary.
         for (failing, message) in [
             (error(code, "second"), "second"),

@@ -576,7 +576,7 @@ async fn refresh_of_the_head_needs_no_slot() {
     };
     tokio::select! {
         () = heads => {}
-        _ = crowd => panic!("the slots were free"),
+        _ = crowd => panic!("the slow calls ended, so the slots are free"),
     }
 }
 

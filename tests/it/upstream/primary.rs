@@ -111,13 +111,14 @@ async fn first_in_order_is_primary_again_once_it_caught_up() {
     let watch = async |seconds: u64| {
         for _ in 0..seconds / 2 {
             time::sleep(Duration::from_secs(2)).await;
-            // A forwarded call notices the recovery, and does not use up the comparison that a head refresh makes.
+            // A forwarded call notices the recovery, so that the next comparison of heads, which a head refresh makes
+            // now and then, is not spent on it.
             program.ask(BALANCE, somebody()).await;
             assert_eq!(head(&program).await, "0x78");
         }
     };
     watch(200).await;
-    assert_eq!(followed(&program).as_deref(), SECOND, "it is back, and behind");
+    assert_eq!(followed(&program).as_deref(), SECOND, "the first endpoint is back, but behind");
     first.lag(0);
     let asked = heads(&first);
     watch(130).await;
@@ -126,8 +127,8 @@ async fn first_in_order_is_primary_again_once_it_caught_up() {
     watch(20).await;
     // The chain does not grow, so the proxy asks the second node now and then whether its head is newer.
     assert!(heads(&second) <= before + 1, "the spare is rarely asked");
-    // While the first node was behind, the proxy rarely asked for its head: to make it primary again, because the
-    // chain did not grow, and for comparison.
+    // While the first node was behind, the proxy rarely asked for its head. It did so to see whether the node could be
+    // the primary again, and to compare heads, because the chain did not grow.
     assert!(asked < 14, "{asked} times");
 }
 
@@ -159,7 +160,7 @@ async fn endpoint_recovers_after_a_broken_connection() {
     }
     first.clear_calls();
     program.ask(BALANCE, somebody()).await;
-    assert_eq!(first.count(BALANCE), 1, "it has been healthy for a while");
+    assert_eq!(first.count(BALANCE), 1, "the endpoint is healthy again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -359,7 +360,7 @@ async fn development_chain_may_be_replaced_by_another() {
             assert_eq!(
                 program.ask(BLOCK_BY_HASH, json!([gone, true])).await,
                 Value::Null,
-                "of the chain before"
+                "the block is of the former chain"
             );
             let params = json!([hash(&after, 5), true]);
             assert_eq!(

@@ -111,8 +111,7 @@ async fn slow_probing_call_does_not_block_others() {
 
 #[tokio::test(start_paused = true)]
 async fn readiness_checks_probe_a_node_once_a_second() {
-    // The first node identifies itself, the second is never identified again after its connection was lost, and the
-    // third hangs.
+    // The first node stays identified, the second loses its identification with its connection, and the third hangs.
     for (fault, most) in [(Fault::Status(503), 11), (Fault::Reset, 11), (Fault::Hang, 1)] {
         let (node, _) = twins();
         let program = in_memory::program(&node, &Config::default());

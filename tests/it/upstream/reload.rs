@@ -96,7 +96,7 @@ async fn newheads_subscription_follows_the_configuration() {
         eventually("the head", async || heads() > 0).await;
         let before = heads();
         ws.mine(1);
-        eventually("the news", async || heads() > before).await;
+        eventually("the proxy fetches the new head", async || heads() > before).await;
     }
     // Reading the same file again does not close the subscription.
     reread(&process).await;

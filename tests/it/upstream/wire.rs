@@ -288,7 +288,7 @@ async fn connection_closed_by_the_node_fails_no_call() {
             eventually("all are closed", async || node.seen().open == 0).await;
             // Gives the close of the connection time to arrive.
             time::sleep(Duration::from_millis(20)).await;
-            eventually("the news", async || !node.is_half_closed()).await;
+            eventually("the proxy has noticed the close", async || !node.is_half_closed()).await;
             let answer = balance(&client, of).await;
             assert!(answer.outcome().is_ok(), "{protocols:?}: {}", answer.text());
         }
@@ -337,7 +337,7 @@ async fn local_node_is_reached_without_the_environments_proxy() {
         assert!(balance(&process.client(), 1).await.outcome().is_ok());
     }
 
-    // Calls to a node elsewhere go through the proxy. Here, the proxy itself answers.
+    // Calls to a node elsewhere go through the environment's proxy. Here, that proxy itself answers.
     let middle = server::node(&chain).run().await;
     let process = through(process::serve_url("http://node.invalid:8545"), &middle.url()).run().await;
     assert!(balance(&process.client(), 1).await.outcome().is_ok());

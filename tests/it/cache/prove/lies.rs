@@ -33,19 +33,24 @@ const UNPROVED: [Exception; 2] = [
         of: "block",
         name: "totalDifficulty",
         when: always,
-        why: "a sum over all blocks before, and in no header",
+        why: "a sum over all earlier blocks, which no header contains",
     },
     Exception { of: "block", name: "size", when: always, why: "counts bytes that are not in the answer" },
 ];
 
 /// Members that a node may leave out, but must not write as null. All other members must be present.
 const ABSENT: [Exception; 9] = [
-    Exception { of: "transactions", name: "chainId", when: is_legacy, why: "in v, if there is one" },
+    Exception {
+        of: "transactions",
+        name: "chainId",
+        when: is_legacy,
+        why: "v contains it, if the signature names a chain",
+    },
     Exception {
         of: "transactions",
         name: "yParity",
         when: |transaction| transaction["v"].is_string(),
-        why: "in v",
+        why: "v contains it",
     },
     Exception {
         of: "transactions",
@@ -60,18 +65,18 @@ const ABSENT: [Exception; 9] = [
         why: "follows from the two fees and the base fee of the block",
     },
     Exception { of: "transactions", name: "blockTimestamp", when: always, why: "the timestamp of the block" },
-    Exception { of: "receipts", name: "blobGasUsed", when: is_without_blobs, why: "zero" },
-    Exception { of: "receipts", name: "blobGasPrice", when: is_without_blobs, why: "of no use there" },
+    Exception { of: "receipts", name: "blobGasUsed", when: is_without_blobs, why: "zero without blobs" },
+    Exception { of: "receipts", name: "blobGasPrice", when: is_without_blobs, why: "unused without blobs" },
     Exception { of: "receipts", name: "blockTimestamp", when: always, why: "the timestamp of the block" },
     Exception { of: "logs", name: "blockTimestamp", when: always, why: "the timestamp of the block" },
 ];
 
-/// Members that may be null although another node gives a value.
+/// Members that some nodes write as null although other nodes give a value.
 const NULL: [Exception; 1] = [Exception {
     of: "receipts",
     name: "contractAddress",
     when: |receipt| receipt["to"].is_null() && receipt["status"] != "0x1",
-    why: "some nodes give no address for a failed creation, and before Byzantium no status tells",
+    why: "some nodes give no address for a failed creation, and before Byzantium receipts have no status",
 }];
 
 /// Members that name an answer or a part of it. Without them there is nothing to prove.
@@ -105,7 +110,8 @@ fn is_without_blobs(receipt: &Value) -> bool {
     receipt["type"] != "0x3"
 }
 
-/// Number of transactions above which a block is too large to prove it again as a whole for each changed member.
+/// Number of transactions above which the tests do not prove the whole block again for each changed transaction,
+/// because that takes too long.
 const LARGE: usize = 32;
 
 /// A true block with its receipts as one value, and the paths of all values in it.
@@ -158,8 +164,8 @@ impl Truth {
     }
 
     /// Changes one member or element of a transaction, a receipt or the rest of the block, and proves the result. The
-    /// other parts keep their text, which saves time in large blocks. In large blocks, only the changed transaction
-    /// is proved, without its block, because it needs the same members there.
+    /// other parts keep their text, which saves time in large blocks. In large blocks, a changed transaction is proved
+    /// alone, because its proof needs the same members with and without the block.
     fn try_in_place(&self, path: &[Step], mutation: Mutation) {
         let (object, rest) = match path {
             [_, Step::At(index), rest @ ..] if !rest.is_empty() => (&self.whole["receipts"][index], rest),
@@ -197,7 +203,7 @@ impl Truth {
         judge(self, path, mutation, [at(object, parent), at(&changed, parent)], verdict);
     }
 
-    /// Proves another text of the block, if given, and of its receipts.
+    /// Proves these receipts, if the truth has any, with the block in another text if `block` is given.
     fn prove(&self, block: Option<&str>, receipts: &[String]) -> Result<(), Failure> {
         let other = block.map(|text| super::block(text.as_bytes())).transpose()?;
         if !self.whole["receipts"].is_null() {
@@ -219,8 +225,8 @@ impl Truth {
     }
 }
 
-/// The block of a fork as anvil writes it: times in receipts as plain numbers, and a blob price and both names of the
-/// parity everywhere.
+/// Returns the block of a fork as anvil writes it: times in receipts are plain numbers, every receipt has a blob price,
+/// and every transaction has both `v` and `yParity`.
 fn in_the_form_of_anvil(fork: Fork) -> Truth {
     let vector = vectors::vector(fork);
     let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
@@ -297,8 +303,8 @@ fn excepted([object, changed]: [&Value; 2], path: &[Step]) -> bool {
     }
 }
 
-/// Returns whether a missing member that no table allows makes an answer unprovable instead of wrong. The answer is
-/// refused in both cases.
+/// Returns whether the change removes a member whose absence must make an answer unprovable, not wrong. The verifier
+/// refuses the answer in both cases.
 fn is_told_from_a_lie(path: &[Step], mutation: Mutation) -> bool {
     let (Some(Step::Name(_)), Some((of, name))) = (path.last(), member(path)) else { return false };
     let is_naming = NAMING.iter().any(|(list, names)| *list == of && names.contains(&name));

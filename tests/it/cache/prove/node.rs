@@ -13,7 +13,7 @@ use crate::support::{
 /// Anvil's first account is unlocked.
 const SENDER: &str = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266";
 
-/// Init code that logs a word under a topic and leaves a contract of one byte.
+/// Init code that logs a word under a topic and deploys a contract of one byte.
 const LOGS: &str = "0x602a600052600760206000a160016000f3";
 
 /// Init code that reverts.
@@ -92,7 +92,8 @@ async fn a_real_nodes_blocks_are_proved_under_every_fork() {
         // Under early forks the first block has three transactions; later forks allow more kinds.
         assert!(verdict(&node, 1).await.unwrap_or_else(|failure| panic!("{fork}: {failure}")) >= 3);
         assert_eq!(verdict(&node, 2).await, Ok(0), "{fork}");
-        // Anvil's genesis has Cancun members under every fork; before Shanghai its hash does not match them.
+        // Anvil's genesis has Cancun members under every fork. Before Shanghai, it lacks members that must come before
+        // them.
         match verdict(&node, 0).await {
             Ok(receipts) => assert_eq!((receipts, at >= SHANGHAI), (0, true), "{fork}"),
             Err(failure) => {

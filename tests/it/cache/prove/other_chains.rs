@@ -54,7 +54,7 @@ impl Known for Nothing {
     }
 }
 
-/// Returns a verifier for a chain, which `is_listed` among the Ethereum chains or not.
+/// Returns a verifier for a chain. `is_listed` adds the chain to the configured Ethereum chains.
 fn verifier(chain_id: u64, is_listed: bool) -> Verifier {
     let ethereum_chains = if is_listed { vec![chain_id] } else { Vec::new() };
     let config = verify::Config { ethereum_chains, ..verify::Config::default() };

@@ -176,14 +176,18 @@ async fn rejecting_calls_wait_for_proofs_until_their_deadline() {
     let world = World::new(OnMismatch::Reject, TINY, timeout).await;
     let World { chain, program, .. } = &world;
     let held = world.hold().await;
-    // One call is in the queue, one waits for a place in it, and one shares a fetch with another.
+    // The first call is in the queue, the second waits for a place in it, and the third shares the fetch of the second.
     let calls = [2, 3, 3].map(|number| world.begin(BLOCK_BY_HASH, json!([hash(chain, number), true])));
     for call in calls {
         let (status, reply) = call.await.unwrap();
         assert_eq!((status, &reply["error"]["code"]), (503, &json!(-32013)), "{reply}");
         assert!(reply["error"]["message"].as_str().unwrap().contains("proofs"), "{reply}");
     }
-    assert_eq!(world.overdue("queue_full") + world.overdue("queue_wait"), 0, "nothing was handed on");
+    assert_eq!(
+        world.overdue("queue_full") + world.overdue("queue_wait"),
+        0,
+        "no answer may be passed on unproved"
+    );
     let asked = world.asked(BLOCK_BY_HASH);
     held.release().await;
     // The answers of the failed calls had arrived from the node. The proxy stores them once they are proved.

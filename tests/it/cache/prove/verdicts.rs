@@ -190,7 +190,7 @@ fn unknown_blob_price_is_unprovable_since_prague() {
 
 #[test]
 fn no_fork_may_be_skipped_in_a_header() {
-    // A header is hashed as a list of values without names, so the value under another name has the same hash.
+    // A header is hashed as a list of values without names, so moving a value to another name does not change the hash.
     for (fork, name, other) in [
         (Fork::London, "baseFeePerGas", "slotNumber"),
         (Fork::London, "baseFeePerGas", "blobGasUsed"),
@@ -357,7 +357,7 @@ fn single_transaction_is_proved_except_for_its_place() {
             assert_eq!(verdict.is_ok(), unproved, "{name}");
         }
         if let Some(tip) = transaction.get("maxPriorityFeePerGas") {
-            // The base fee decides between the priority fee and the maximum fee, and is not known here.
+            // The gas price depends on the base fee, which is not known here.
             let mut cheaper = transaction.clone();
             cheaper["gasPrice"] = tip.clone();
             let text = Value::Object(cheaper).to_string();

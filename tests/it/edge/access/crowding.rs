@@ -75,7 +75,7 @@ async fn crowd_of_one_address_displaces_only_its_own_connections() {
     for _ in 0..24 {
         hostile.spawn(crowd(proxy.address(), requests.clone()));
     }
-    eventually("they crowd", async || {
+    eventually("the server displaces hostile connections", async || {
         requests.load(Relaxed) > 24 && proxy.metric(&proxy::closed("displaced")).await > 24
     })
     .await;
@@ -151,7 +151,7 @@ async fn slow_readers_of_two_addresses_do_not_shut_out_a_third() {
         let from = if at % 2 == 0 { HOSTILE } else { "127.0.0.4" };
         slow.spawn(read_slowly(from, proxy.address(), request.clone(), reading.clone()));
     }
-    eventually("they hold connections and answers", async || {
+    eventually("slow readers hold connections and answers", async || {
         reading.load(Relaxed) > 32 && proxy.metric(&proxy::closed("displaced")).await > 0
     })
     .await;

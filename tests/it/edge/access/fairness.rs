@@ -134,7 +134,7 @@ async fn huge_batches_of_hits_yield_to_other_clients() {
     });
     let modest = tokio::spawn(async move { program.ask("eth_getBlockByHash", hash).await });
     assert!(modest.await.unwrap()["hash"].is_string());
-    assert!(!greedy.is_finished(), "the batch was served first, and whole");
+    assert!(!greedy.is_finished(), "the whole batch was served first");
     assert_eq!(greedy.await.unwrap().0, 200);
 }
 
@@ -162,7 +162,7 @@ async fn forwarded_address_gets_at_most_half_of_the_requests() {
     let from = async |forwarded: &str| {
         status(chain_id(client.post()).header("x-forwarded-for", forwarded)).await.as_u16()
     };
-    eventually("it is shed", async || from("1.1.1.1").await == 503).await;
+    eventually("requests shed", async || from("1.1.1.1").await == 503).await;
     for _ in 0..10 {
         assert_eq!((from("2.2.2.2").await, from("1.1.1.1").await), (200, 503));
     }
@@ -190,7 +190,7 @@ async fn slow_calls_of_one_address_do_not_delay_the_head() {
     };
     tokio::select! {
         () = head => {}
-        _ = crowd => panic!("the slots were free"),
+        _ = crowd => panic!("the slow calls ended, so the slots are free"),
     }
 }
 
@@ -212,7 +212,7 @@ async fn one_address_cannot_take_all_request_slots() {
         holders.push(holder);
     }
     let same = client::http(&proxy);
-    eventually("it is shed", async || same.call("eth_chainId", json!([])).await.status == 503).await;
+    eventually("requests shed", async || same.call("eth_chainId", json!([])).await.status == 503).await;
     let other = client::from("127.0.0.9".parse().unwrap(), &proxy.url());
     for _ in 0..10 {
         assert_eq!(other.call("eth_chainId", json!([])).await.status, 200);

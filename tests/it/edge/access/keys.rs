@@ -1,5 +1,4 @@
-//! Keys: the places where clients send them, the methods that they allow, and that the program never logs or returns
-//! them.
+//! Keys: where clients send them, and which methods they allow. The program never logs or returns a key.
 
 use holdfast::http::{KeyConfig, KeyHash};
 use reqwest::{Method, RequestBuilder, StatusCode};
@@ -79,7 +78,7 @@ async fn curl_sees_every_refusal_over_http2() {
         command.args(["--http2-prior-knowledge", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-m", "10"]);
         command.args(["-H", "content-type: application/json", "--data-binary", &body, &proxy.url()]);
         let ran = output(command).await;
-        // After thirty requests without a key, the address is told to wait.
+        // An address may send 60 requests a minute without a key. Further requests get 429.
         assert!(
             matches!(&text(&ran.stdout)[..], "401" | "429"),
             "round {round}: {} {:?}",

@@ -207,13 +207,13 @@ async fn trusted_proxy_identifies_its_clients() {
     };
     assert_eq!((from("1.1.1.1").await, from("1.1.1.1").await), (200, 429));
     assert_eq!(from("2.2.2.2").await, 200);
-    // The proxy ignores addresses further left, because the client could have written them itself.
+    // Holdfast ignores addresses further left, because the client could have written them itself.
     assert_eq!(from("9.9.9.9, 1.1.1.1").await, 429);
     assert_eq!(from("8.8.8.8, 2.2.2.2, 10.1.2.3").await, 429);
     assert_eq!(from("[2001:db8::1]:1234").await, 200);
     assert_eq!(from("2001:db8::2").await, 429);
     assert_eq!(from("2001:db8:0:1::1").await, 200);
-    // Without the header, the proxy itself is the client.
+    // Without the header, the trusted proxy itself is the client.
     assert_eq!(status(chain_id(client.post())).await, 200);
     assert_eq!(status(chain_id(client.post())).await, 429);
     // The header of an untrusted peer is ignored.

@@ -1,5 +1,5 @@
-//! HTTP requests without a JSON-RPC packet. The proxy refuses them by a status, with a JSON-RPC body if clients
-//! expect one.
+//! HTTP requests from which the proxy can read no JSON-RPC request. It refuses them with an HTTP status, and with a
+//! JSON-RPC error as the body if clients expect one.
 //!
 //! The tables also contain unusual but valid requests.
 
@@ -30,7 +30,7 @@ enum Body {
     Error(i64, &'static str),
     /// The answer to [`CALL`].
     Result,
-    /// Text without JSON that contains these words.
+    /// Plain text, not JSON, that contains these words.
     Text(&'static str),
 }
 
@@ -125,7 +125,7 @@ pub(super) fn bytes() -> Vec<(&'static str, Bytes, Back)> {
         ("shorter than announced",       post("content-length: 99\r\n", CALL),                        refused(408, LATE)),
         ("no last chunk",                post(chunked, &call),                                        refused(408, LATE)),
         ("a chunk of no length",         post(chunked, "x\r\n"),                                      refused(400, "the body is incomplete")),
-        // Heads: hyper's own refusals have no body.
+        // Request heads that hyper refuses, without a body.
         ("a length that is no number",   post("content-length: many\r\n", CALL),                      text(400, "")),
         ("a length past all numbers",    post("content-length: 99999999999999999999\r\n", ""),        text(400, "")),
         ("a negative length",            post("content-length: -1\r\n", CALL),                        text(400, "")),

@@ -23,7 +23,7 @@ struct Module {
     paths: Vec<Named>,
 }
 
-/// One name that a `use` declaration imports, and whether it re-exports it.
+/// One name that a `use` declaration imports, and whether the declaration re-exports it.
 struct Use {
     name: String,
     path: Named,
@@ -36,7 +36,7 @@ struct Named {
     path: Vec<String>,
 }
 
-/// An import of one file from another.
+/// An import: the file of the module `from` uses a name of the module `to`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Import {
     pub from: String,
@@ -78,7 +78,7 @@ impl Tree {
         &self.modules[module].file
     }
 
-    /// Returns all imports of one file from another, with re-exports resolved to the file that defines the name.
+    /// Returns all imports between files, with re-exports resolved to the file that defines the name.
     pub fn imports(&self) -> BTreeSet<Import> {
         let mut imports = BTreeSet::new();
         for (from, module) in &self.modules {

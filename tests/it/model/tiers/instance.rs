@@ -42,7 +42,7 @@ pub struct Instance {
     /// Number of alarms when a reorg last replaced finalized blocks. `None` if the proxy has noticed the reorg, or if
     /// there was none since its start.
     pub replaced: Option<u64>,
-    /// Faults have been in force since the start of the proxy.
+    /// Whether faults were in force at any time since the start of the proxy.
     pub troubled: bool,
     /// For each node, the state at the last write or at the start. No later answer may be of an older state.
     pub written: Vec<usize>,

@@ -113,7 +113,7 @@ impl Run<'_> {
             return Ok(());
         }
         Err(format!(
-            "{} {} was answered with {}\nwhich no state from {held:?} on allows; believes: {}; now the heads are {:?}",
+            "{} {} was answered with {}\nwhich no state from {held:?} on allows; may serve replaced blocks: {}; now the heads are {:?}",
             call.method,
             call.params,
             shorten(result),

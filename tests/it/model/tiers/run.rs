@@ -373,7 +373,7 @@ impl<'a> Run<'a> {
         let started = std::mem::take(&mut self.started);
         for (which, asked, sending) in started {
             if whose(which) {
-                let body = sending.await.map_err(|error| format!("a call died: {error}"))?;
+                let body = sending.await.map_err(|error| format!("the task of a call failed: {error}"))?;
                 self.judge_all(which, &[asked], &body)?;
             } else {
                 self.started.push((which, asked, sending));
@@ -403,8 +403,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Sends `debug_setHead` through this proxy. From then on, the proxy must not serve older answers, even finalized
-    /// blocks.
+    /// Sends `debug_setHead` through this proxy. From then on, the proxy must not serve older answers, not even about
+    /// finalized blocks.
     async fn tell_of_another_head(&mut self, which: usize) {
         if !self.write(which, "debug_setHead", json!(["0x1"])).await {
             return;

@@ -23,7 +23,7 @@ impl World {
                 None => return self.is_null_or_error(result),
             },
             Subject::Tag(Place::Earliest | Place::Below(_) | Place::At(_)) => canonical(0),
-            // Any answer is allowed; it only must not affect other answers.
+            // Any answer is allowed, as long as it does not affect other answers.
             Subject::Tag(Place::Pending) => return true,
             // The node serves canonical blocks and orphans by hash. It answers `null` only if it lags, denies
             // orphans, or has restarted since.
@@ -285,7 +285,7 @@ impl World {
     }
 
     /// Returns whether `result` is a head that the node showed before `until` and whose branch contains the head of
-    /// this state. The proxy does not follow a node that falls back on the same branch at `latest`.
+    /// this state. At `latest`, the proxy does not follow a node that returns to an older block of the same branch.
     pub fn allows_as_head(&self, call: &Call, state: &State, until: Instant, result: &Bytes) -> bool {
         if !call.names_the_head() {
             return false;

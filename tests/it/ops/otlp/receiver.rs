@@ -160,7 +160,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the fields of this number that hold bytes: text, or messages.
+/// Returns the fields with this number that contain bytes: a text or a message.
 fn bytes(message: &[u8], wanted: u64) -> impl Iterator<Item = &[u8]> {
     fields(message).into_iter().filter_map(move |(field, value)| match value {
         Field::Bytes(bytes) if field == wanted => Some(bytes),

@@ -31,7 +31,7 @@ async fn oldest_blocks_are_evicted_and_counted() {
     }
     let kept = kept(&disk, CHAIN, 0..200).await;
     assert!(kept.len() > 15, "only {kept:?}");
-    assert_eq!(kept, Vec::from_iter(200 - kept.len() as u64..200), "the newest, without a gap");
+    assert_eq!(kept, Vec::from_iter(200 - kept.len() as u64..200), "the newest blocks stay, without a gap");
     let usage = disk.usage();
     assert_eq!(usage.bytes, Some(directory.bytes()));
     assert_eq!(usage.capacity, Some(64 << 10));
@@ -54,7 +54,7 @@ async fn lowered_limit_applies_at_once() {
     assert!(directory.bytes() <= 150 << 10, "before the first read");
     assert_eq!(disk.usage().bytes, Some(directory.bytes()));
     let kept = kept(&disk, CHAIN, 0..100).await;
-    assert_eq!(kept.last(), Some(&99), "the oldest went");
+    assert_eq!(kept.last(), Some(&99), "the newest block stays");
     put_both(&disk, CHAIN, &Content::new(100)).await;
     assert!(found(&disk, CHAIN, Part::Block, &Content::new(100)).await);
     assert!(directory.bytes() <= 150 << 10);
@@ -70,7 +70,7 @@ async fn unused_chain_is_evicted_first() {
     }
     drop(disk);
     let disk = directory.open(size);
-    assert_eq!(disk.usage().bytes, Some(directory.bytes()), "counted, though not opened");
+    assert_eq!(disk.usage().bytes, Some(directory.bytes()), "the files of an unopened chain count, too");
     let mut number = 0;
     while disk.usage().evictions == 0 {
         put_both(&disk, CHAIN, &Content::new(number)).await;
@@ -92,7 +92,7 @@ async fn records_longer_than_a_segment_are_stored() {
         put_both(&disk, CHAIN, content).await;
         assert!(directory.bytes() <= size.as_u64());
         let is_there = found(&disk, CHAIN, Part::Block, content).await;
-        assert!(is_there, "2,000 transactions are 64 KB; a segment has 57");
+        assert!(is_there, "2,000 transactions are 64 KB; a segment has 57 KB");
         assert!(disk.place_of(CHAIN, content.transactions[1_999]).await.unwrap().is_some());
     }
     let absurd = Content::sized(20, 0, 30_000, 10);

@@ -161,10 +161,10 @@ proptest! {
                     disk.put(CHAIN, content.record(part)).await.unwrap();
                 }
             }
-            assert_eq!(nothing_is_wrong(&disk).await, BLOCKS as usize * 2, "all of it is there again");
+            assert_eq!(nothing_is_wrong(&disk).await, BLOCKS as usize * 2, "all parts are there again");
             drop(disk);
             let disk = directory.open(SIZE);
-            assert_eq!(nothing_is_wrong(&disk).await, BLOCKS as usize * 2, "also after a start");
+            assert_eq!(nothing_is_wrong(&disk).await, BLOCKS as usize * 2, "all parts are there after a restart");
         });
     }
 }
@@ -191,7 +191,10 @@ async fn foreign_files_are_ignored() {
     drop(disk);
     let disk = directory.open(SIZE);
     put_both(&disk, CHAIN, &Content::new(2)).await;
-    assert!(found(&disk, CHAIN, Part::Block, &Content::new(2)).await, "the huge file made room");
+    assert!(
+        found(&disk, CHAIN, Part::Block, &Content::new(2)).await,
+        "the tier removed the huge file to make room"
+    );
 }
 
 #[tokio::test]

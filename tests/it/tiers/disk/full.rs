@@ -86,15 +86,22 @@ async fn read_only_disk_is_still_read() {
         assert!(disk.remove(CHAIN, Part::Block, Content::new(3).hash).await.is_err());
     }
     assert!(!found(&disk, CHAIN, Part::Block, &Content::new(3)).await);
-    assert!(disk.forget_canonicity(CHAIN).await.is_err(), "it would be back after a restart");
-    assert_eq!(disk.hash_at(CHAIN, Content::new(1).number).await.unwrap(), None, "here it is forgotten");
+    assert!(disk.forget_canonicity(CHAIN).await.is_err(), "canonicity would be back after a restart");
+    assert_eq!(
+        disk.hash_at(CHAIN, Content::new(1).number).await.unwrap(),
+        None,
+        "this process has forgotten canonicity"
+    );
     drop(disk);
     let disk = directory.open(ByteSize::kib(128));
     all_are_there(&disk, 10).await;
     assert!(disk.remove(CHAIN, Part::Block, Content::new(3).hash).await.is_err());
     mounted.remount("rw").await;
     assert!(disk.remove(CHAIN, Part::Block, Content::new(3).hash).await.unwrap(), "the removal was pending");
-    assert!(!disk.remove(CHAIN, Part::Block, Content::new(3).hash).await.unwrap(), "and is no longer");
+    assert!(
+        !disk.remove(CHAIN, Part::Block, Content::new(3).hash).await.unwrap(),
+        "the removal is no longer pending"
+    );
     put_both(&disk, CHAIN, &Content::new(11)).await;
     assert!(found(&disk, CHAIN, Part::Block, &Content::new(11)).await);
     drop(disk);

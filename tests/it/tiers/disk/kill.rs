@@ -28,7 +28,7 @@ const KILLS: u64 = 60;
 /// Value of `DISK_DOES` that makes the process forget canonicity.
 const FORGETS: &str = "forgets";
 
-/// The process that the tests kill, not a test itself. It reports each block once it is written.
+/// The process that the tests kill, not a test itself. It reports each block as soon as it has written it.
 #[tokio::test]
 #[ignore = "run by other tests, to be killed"]
 async fn writes_until_it_is_killed() {

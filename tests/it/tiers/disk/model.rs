@@ -156,7 +156,7 @@ fn chains(step: Step) -> &'static [ChainKey] {
     }
 }
 
-/// Size of a tier with segments of 16 KB, several of which all possible records fill.
+/// Size of a tier with segments of 16 KB. All possible records together fill several of them.
 const ROOMY: ByteSize = ByteSize::kib(256);
 
 /// Size of a tier with segments of 1 KB, which is shorter than some records.
