@@ -31,7 +31,7 @@ fn main() {
     let count: usize = count.parse().unwrap();
     let chain = DevChain::new(devchain::Config::default());
     let hash = chain.mine(200).hash;
-    // Makes the block final, more than an hour below the finalized block.
+    // Mines until the block is final, more than an hour below the finalized block.
     chain.mine_many(400, 0);
     let transactions: Vec<String> =
         chain.transactions_of(hash).iter().map(|hash| format!(r#""{hash:#x}""#)).collect();

@@ -1,4 +1,4 @@
-//! Hit ratios of the cache and of a plain LRU of the same size, a quarter of the data, under four workloads:
+//! Hit ratios of the cache and of a plain LRU under four kinds of workloads. Each has room for a quarter of the data:
 //! `cargo bench --bench ratios`.
 //!
 //! The workloads are the same in each run; the ratios of the hot set vary by some points, because TinyLFU seeds its sketch
@@ -164,8 +164,8 @@ fn explorers(exponent: f64) -> Vec<Step> {
     steps
 }
 
-/// Clients that read each new block, blocks at some depth below it, and occasionally any block; in parallel with a scan of
-/// `scan` old blocks for each new one.
+/// Clients that read each new block and blocks at some depth below it, in parallel with a scan of `scan` old blocks for
+/// each new one. Without a scan, they occasionally read any older block.
 fn head_following(depth: usize, scan: usize) -> Vec<Step> {
     let mut chance = Chance(13);
     let mut steps = Vec::new();

@@ -4,9 +4,9 @@
 //! transaction before it has read the transaction. It makes no call before a request needs it, but chooses the call
 //! with regard to later requests:
 //!
-//! - A request that names a block (the block in either form, a transaction by index, all receipts) costs one
-//!   call for the block or for its receipts. From then on, the whole content is free. A head that upkeep has
-//!   read is free in the form with hashes.
+//! - A request that names a block (the block in either form, a transaction by index, all receipts) costs one call for
+//!   the block or for its receipts. From then on, everything in the block, or in the receipts, is free. A head that
+//!   upkeep has read is free in the form with hashes.
 //! - The first transaction or receipt of an unknown block is fetched alone, which costs one call. From then on the
 //!   plan knows the block, and fetches it whole (or all its receipts) with the next request that needs it. The plan
 //!   knows without a call which later requests are in that block, so no real cache can match it.
@@ -18,7 +18,7 @@
 //! Calls that track the chain (heads, finality, chain id) are upkeep and free here, so numbers above the head
 //! and the meaning of tags cost nothing. The cache has no size limit.
 //!
-//! [`Foresight::Prefetch`] goes further: it fetches a block that a later request will name before the first
+//! [`Foresight::Prefetch`] goes further: if a later request names a block, it fetches that block before the first
 //! request for one of its transactions. It is the lower bound of all plans.
 
 use std::{

@@ -127,7 +127,7 @@ impl World {
         self.ask_all(vec![ask]).await.remove(0)
     }
 
-    /// Sends the calls in one packet.
+    /// Sends the calls in one request.
     pub async fn ask_all(&mut self, asks: Vec<Ask>) -> Vec<Value> {
         let calls: Vec<_> = asks.iter().map(Ask::call).collect();
         for (ask, (method, params)) in asks.iter().zip(&calls) {
@@ -157,7 +157,7 @@ impl World {
         answers
     }
 
-    /// Records the calls that the node received, before the chain changes.
+    /// Moves the calls that the node received into `received`, with their blocks. Must run before the chain changes.
     fn receive(&mut self) {
         let block_of = |call: &RecordedCall| {
             let params: Value = serde_json::from_str(&call.params).ok()?;
@@ -221,8 +221,8 @@ impl World {
 // === impl Received ===
 
 impl Received {
-    /// Returns whether the call is for the chain id, a head, finality or a gap. For clients, the proxy derives blocks with
-    /// hashes from full ones, so only upkeep asks for blocks with hashes.
+    /// Returns whether the call is for the chain id, a head, finality or a gap between heads. For clients, the proxy
+    /// derives blocks with hashes from full ones, so only upkeep asks for blocks with hashes.
     fn is_upkeep(&self) -> bool {
         match self.call.method.as_str() {
             "eth_chainId" | "net_version" => true,

@@ -11,7 +11,7 @@ use crate::{folder, servers::Settings};
 const FULL_BLOCKS: u64 = 60;
 const FULL: usize = 200;
 
-/// Number of blocks with one transaction, which have no advantage if they are fetched as a whole.
+/// Number of blocks with one transaction. For these, fetching the whole block has no advantage.
 const SMALL_BLOCKS: usize = 10_000;
 
 /// Number of blocks above all requested blocks, so that the requested ones are final.

@@ -1,4 +1,5 @@
-//! Cache hits in parallel with cold reads, whose proofs compete for the same core: `cargo bench --bench e2e -- --cold`.
+//! Cache hits in parallel with cold reads (of blocks that are not cached), whose proofs compete for the same core:
+//! `cargo bench --bench e2e -- --cold`.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -26,11 +27,11 @@ const TRANSACTIONS: usize = 300;
 /// its next read.
 const CACHE: &str = "1 MiB";
 
-/// Niceness of the load, so that it yields to the reader of cached answers on the same core, because the benchmark
-/// measures the server and not the load.
+/// Niceness of the load. It yields to the reader of cached answers on the same core, because the benchmark measures the
+/// server and not the load.
 const NICENESS: i32 = 10;
 
-/// Warm-up before a measurement.
+/// Length of the warm-up before a measurement.
 const LEAD: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Serialize)]

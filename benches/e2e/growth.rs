@@ -30,7 +30,7 @@ const WITH: u64 = 10_000;
 /// Number of blocks of about the size of mainnet blocks, for churn.
 const FULL_BLOCKS: u64 = 250;
 
-/// Memory of the program without the cache.
+/// Memory that the program may use in addition to the cache.
 const BESIDE_MIB: f64 = 64.0;
 
 /// Time between two samples of a server's memory.

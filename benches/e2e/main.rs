@@ -268,7 +268,8 @@ fn measure_case(
     CaseReport { name: case.name.to_owned(), title: case.title.to_owned(), columns }
 }
 
-/// Sends the warm-up requests once and the first body three times, so that every kind of cache stores the answers.
+/// Sends the warm-up requests once and, in cases with hits, also all bodies of the load. Then sends the first body
+/// three times, so that every kind of cache stores the answer.
 fn warm(case: &Case, server: &Server) {
     let mut connection = server.connect();
     let once = case.warm.iter().chain(if case.with_limit || !case.warm.is_empty() {

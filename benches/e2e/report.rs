@@ -150,8 +150,9 @@ impl Report {
         }
         let rounds = self.cases.first().and_then(|case| case.columns.first()).map_or(0, |it| it.rounds.len());
         out += &format!(
-            "{rounds} rounds of {} s each, in turn. Median (least–most); marked: rounds in which others took more than 4 % of \
-             the server's core, left out where most were calm.\n\n",
+            "{rounds} rounds of {} s each, in turn. Values are the median (least–most). The last column counts \
+             rounds in which other processes took more than 4 % of the server's core. If most rounds were calm, the \
+             values leave these rounds out.\n\n",
             self.seconds
         );
         out += "| case | server | CPU µs/request | CPU ÷ limit | requests/s | p50 µs | p99 µs | RSS MiB | upstream calls /1000 | bytes | marked |\n";

@@ -49,7 +49,7 @@ pub fn measure(binary: &Path, filled: &Filled, node: &DevNode, rounds: u32) -> S
     for round in 0..rounds {
         for (row, (_, start)) in rows.iter().enumerate() {
             for (column, by) in columns.into_iter().enumerate() {
-                // Asks for another block each time. The page cache may contain it, as after any restart of only the
+                // Asks for another block in each round. The page cache may contain it, as after any restart of only the
                 // process.
                 let number = 1 + u64::from(round) * 97 % filled.blocks;
                 let asked = filled.chain.calls_total();
