@@ -95,13 +95,14 @@ fn receipts_query_accepts_every_block_form() {
     let hash = format!("0x{}", "ab".repeat(32));
     let read =
         |params: String| Query::read("eth_getBlockReceipts", &Params::from_own(params)).map(Result::unwrap);
-    let by_hash = Some(Query::new(Part::Receipts, At::Hash(hash.parse().unwrap())));
+    let query = Query::new(Part::Receipts, At::Hash(hash.parse().unwrap()));
+    let by_hash = Some(query);
     assert_eq!(read(format!(r#"["{hash}"]"#)), by_hash);
     assert_eq!(read(format!(r#"[{{"blockHash":"{hash}"}}]"#)), by_hash);
     for required in [false, true] {
         let params = format!(r#"[{{"blockHash":"{hash}","requireCanonical":{required}}}]"#);
         assert_eq!(read(params.clone()), by_hash);
-        assert_eq!(by_hash.unwrap().requires_canonical(&Params::from_own(params)), required);
+        assert_eq!(query.requires_canonical(&Params::from_own(params)), required);
     }
     let by_number = Some(Query::new(Part::Receipts, BlockNumber(16)));
     assert_eq!(read(r#"[{"blockNumber":"0x10"}]"#.into()), by_number);
