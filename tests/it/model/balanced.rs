@@ -7,8 +7,8 @@
 //!   must not make an orphan final.
 //! - `latest` need not follow a replica that lags, or one whose branch contradicts the finalized block.
 //! - After the proxy has shown a block as `latest` or below `latest`, it must not answer `null` about this block or its
-//!   content for a while, as long as every replica has the block or is behind it on the same branch. The call may fail
-//!   instead.
+//!   content for a while, as long as every replica has the block or is behind it on the same branch, and no replica lacks
+//!   a block between that block and a newer head. The call may fail instead.
 //! - The tags of a batch follow the same rules as with one node.
 //! - A failure needs a reason: replicas that differ, or a chain that changed a moment ago.
 //!
@@ -571,6 +571,7 @@ impl<'a> Run<'a> {
             shown.is_some_and(|shown| shown.max(told.at) < asked.arrived)
                 && mined.is_some_and(|mined| at < mined + LAG_PATIENCE)
                 && !self.shows_another(told, at)
+                && !self.may_lose_links(told, at)
         };
         let is_asked_for = |told: &&Told| self.world.is_in(&asked.call, told.number, told.block);
         let told = self.told.iter().filter(is_asked_for).find(is_known)?;
@@ -583,6 +584,18 @@ impl<'a> Run<'a> {
         let before = told.at.checked_sub(self.config.chain.max_staleness).unwrap_or(told.at);
         let is_behind = |state: &State| self.world.is_ancestor(*state.visible.last().unwrap(), told.block);
         self.states(before, at).any(|state| !state.visible.contains(&told.block) && !is_behind(state))
+    }
+
+    /// Returns whether a replica has shown a head above this block while another replica lacked a block between the two.
+    /// Then the proxy may find no link from that head down to this block, because it asks for a few blocks only.
+    fn may_lose_links(&self, told: &Told, at: Instant) -> bool {
+        let before = told.at.checked_sub(self.config.chain.max_staleness).unwrap_or(told.at);
+        let lowest = usize::try_from(told.number).unwrap() + 1;
+        let lacks_one = |ahead: &State, other: &State| {
+            let mut between = lowest..ahead.visible.len().saturating_sub(1);
+            between.any(|number| other.visible.get(number) != ahead.visible.get(number))
+        };
+        self.states(before, at).any(|ahead| self.states(before, at).any(|other| lacks_one(ahead, other)))
     }
 }
 
