@@ -233,7 +233,8 @@ impl Branch {
             return HeadChange::Lag;
         }
         let left = self.window.cut_above(head.number);
-        // If the head was below a full window, which has no room for a lower block, the window is empty now.
+        // The window is empty now if the head was below it: either a final block, or an ancestor that the full window
+        // had no room for.
         if self.window.top().is_none() {
             self.window.push(&[head]);
         }
