@@ -161,7 +161,8 @@ impl Call {
         EXECUTING.iter().any(|runs_client_code| self.method.as_str().starts_with(runs_client_code))
     }
 
-    /// Returns whether the client can make the answer arbitrarily large.
+    /// Returns whether the size of the answer depends on the params, so that a node may refuse the call because its
+    /// answer would be too large.
     pub(super) fn has_unbounded_answer(&self) -> bool {
         let method = self.method.as_str();
         ["Logs", "ilter", "debug_", "trace_", "Receipts"].iter().any(|wide| method.contains(wide))
