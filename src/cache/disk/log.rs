@@ -274,7 +274,7 @@ fn seal(segment: &Segment, folder: &Folder) -> io::Result<Option<Table>> {
         warn!(
             %error,
             segment = segment.id,
-            "cannot write the index of a disk cache segment; the next start scans the segment instead"
+            "cannot write the index of a disk cache segment; without it, the next start scans the segment"
         );
     })
 }
