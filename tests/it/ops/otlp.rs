@@ -308,7 +308,7 @@ async fn invalid_receiver_is_refused_at_start() {
             "localhost:4318/SECRET",
             "tracing.otlp: expected the URL of a receiver that speaks OTLP over HTTP",
         ),
-        ("SAMPLE", "1.5", "tracing.sample: 1.5 is no share"),
+        ("SAMPLE", "1.5", "tracing.sample: 1.5 is out of range"),
     ] {
         for arguments in [&["check", "--offline", "--upstream", "http://127.0.0.1:1"][..], &["serve"]] {
             let mut command = holdfast(arguments);
