@@ -266,11 +266,12 @@ impl Query {
     /// Returns whether the parameters of this query demand that its block is canonical. Only an object with
     /// a block hash can.
     pub(crate) fn requires_canonical(self, params: &Params) -> bool {
+        if self.part != Part::Receipts || !self.names_hash() {
+            return false;
+        }
         let object = params.elements().next().filter(|raw| JsonKind::of(raw.as_bytes()) == JsonKind::Object);
-        let object = object.filter(|_| self.part == Part::Receipts && self.names_hash());
-        object
-            .and_then(|raw| serde_json::from_str(raw).ok())
-            .is_some_and(|block: BlockObject<'_>| block.require_canonical)
+        let block = object.and_then(|raw| serde_json::from_str::<BlockObject<'_>>(raw).ok());
+        block.is_some_and(|block| block.require_canonical)
     }
 
     fn read_strictly(method: &str, params: &Params) -> Result<Option<Self>, ParamError> {
