@@ -12,7 +12,8 @@ use crate::{
 };
 
 /// Maximum number of single receipts to compare with their block when it arrives. If there are more, the store removes
-/// all of them: each comparison parses the block, and a client that reads so many is better served by the whole list.
+/// all of them: each comparison parses the block, and a client that reads more than a few receipts is better served by
+/// the whole list.
 const MAX_COMPARED: usize = 4;
 
 /// Runs `insert`, on a blocking thread if the content lists many transactions.

@@ -160,7 +160,7 @@ impl EndpointHealth {
         self.failed = Some(now);
     }
 
-    /// Returns whether so many forwarded calls in a row have failed that another endpoint should be the primary.
+    /// Returns whether another endpoint should be the primary, because too many forwarded calls in a row failed.
     pub(super) fn fails_forwarded_calls(&self) -> bool {
         self.forward_failures >= BREAKER.failures
     }

@@ -220,7 +220,7 @@ impl Endpoint {
         !self.health.lock().breaker.lets_pass(now)
     }
 
-    /// Returns whether so many forwarded calls in a row have failed that another endpoint should be the primary.
+    /// Returns whether another endpoint should be the primary, because too many forwarded calls in a row failed.
     pub(in crate::upstream) fn fails_forwarded_calls(&self) -> bool {
         self.health.lock().fails_forwarded_calls()
     }

@@ -303,7 +303,7 @@ impl IdentityProbe {
         let ProbeProgress { state: before, was_known, .. } = self.progress.borrow().clone();
         if was_known && matches!(state, IdentityState::WrongChain(_)) {
             // First bars the endpoint, so that no later refresh accepts its head. Then `notify_wrong_chain` makes the
-            // canonical view forget what is canonical. Only then does `send_modify` wake the calls that wait for the
+            // view forget which blocks are canonical. Only then does `send_modify` wake the calls that wait for the
             // identity, so that they do not find data that the endpoint supplied.
             self.progress.send_if_modified(|progress| {
                 progress.state = state.clone();

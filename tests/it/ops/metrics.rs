@@ -344,7 +344,7 @@ async fn chain_and_reorg_metrics_are_true() {
     node.reorg(1, 1);
     client.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     assert_eq!([reorgs("1").await, reorgs("unknown").await], [1, 0]);
-    // The new branch does not link to a known block, because the tracker does not fetch so many parents.
+    // The new branch does not link to a known block, because the tracker fetches only a few parents.
     node.reorg(12, 13);
     client.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     assert_eq!([reorgs("1").await, reorgs("unknown").await], [1, 1]);
