@@ -8,8 +8,8 @@
 //! Each line imports only from the lines below it.
 //!
 //! ```text
-//! node        serves a chain: requests in, responses or faults out; sockets and subscriptions
-//! control     DevChain: mine, fork, reorg, lag, prune, inspect
+//! node        serves a chain on sockets, with subscriptions
+//! control     DevChain: mine, fork, reorg, lag, prune, inspect; requests in, responses or faults out
 //! faults      faults and lies, and which call they strike
 //! rpc         the methods, answered as geth would
 //! chain       state: tree of blocks, mempool, filters, and the part that clients see
@@ -52,7 +52,8 @@ pub use self::{
     control::{
         handle::{BlockRef, DevChain},
         record::RecordedCall,
+        serve::NodeResponse,
     },
     faults::fault::{Fault, FaultBuilder, Lie},
-    node::{serve::NodeResponse, socket::DevNode},
+    node::socket::DevNode,
 };

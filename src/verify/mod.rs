@@ -66,7 +66,7 @@ pub use self::{
     metrics::Metrics,
     overdue::Overdue,
     proof_wait::{Following, ProofWait},
-    restored::Doubt,
+    restored::{Doubt, TierVerifier},
     structural::{
         block, block_with_hashes, receipts, single_receipt, single_transaction, single_transaction_at,
     },

@@ -13,6 +13,13 @@ use super::{
 };
 use crate::eth::{At, Block, BlockHash, Receipts};
 
+/// Verifies the entries of one tier.
+#[derive(Clone, Copy, Debug)]
+pub struct TierVerifier<'a> {
+    verifier: &'a Verifier,
+    tier: &'a Arc<str>,
+}
+
 /// Reason for not loading an entry from a tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
@@ -22,37 +29,36 @@ pub enum Doubt {
     Unsure,
 }
 
-// === impl Verifier ===
+// === impl TierVerifier ===
 
-impl Verifier {
+impl<'a> TierVerifier<'a> {
+    /// Returns a verifier of the entries of `tier`.
+    pub const fn new(verifier: &'a Verifier, tier: &'a Arc<str>) -> Self {
+        Self { verifier, tier }
+    }
+
     /// Verifies the block that a tier stored under this hash.
     ///
     /// # Errors
     /// If the entry is not that block, or if it is unknown whether it is.
-    pub async fn restore_block(
-        &self,
-        text: Bytes,
-        hash: BlockHash,
-        tier: &Arc<str>,
-    ) -> Result<Verified<Block>, Doubt> {
-        let (chain_id, size) = (self.anchored_chain(), text.len());
+    pub async fn block(self, text: Bytes, hash: BlockHash) -> Result<Verified<Block>, Doubt> {
+        let (chain_id, size) = (self.verifier.anchored_chain(), text.len());
         let prove = move || {
             let block = structural::block(&text, At::Hash(hash))?;
             Ok(prove::block_by_parts(block, chain_id, true))
         };
-        let proof = self.prove_restored(size, prove).await?;
-        self.judge_restored(proof, tier)
+        let proof = self.prove(size, prove).await?;
+        self.judge(proof)
     }
 
     /// Verifies the receipts that a tier stored for this block.
     ///
     /// # Errors
     /// If the entry does not contain that block's receipts, or if it is unknown whether it does.
-    pub async fn restore_receipts(
-        &self,
+    pub async fn receipts(
+        self,
         text: Bytes,
         block: Arc<Verified<Block>>,
-        tier: &Arc<str>,
     ) -> Result<Verified<Receipts>, Doubt> {
         let size = text.len();
         let prove = move || {
@@ -63,38 +69,34 @@ impl Verifier {
                 Err(failure) => Proof { content: receipts, failure: Some((Kind::Receipts, failure)) },
             })
         };
-        let proof = self.prove_restored(size, prove).await?;
-        self.judge_restored(proof, tier)
+        let proof = self.prove(size, prove).await?;
+        self.judge(proof)
     }
 
-    async fn prove_restored<T: Send + 'static>(
+    async fn prove<T: Send + 'static>(
         &self,
         size: usize,
         prove: impl FnOnce() -> Result<Proof<T>, Failure> + Send + 'static,
     ) -> Result<Proof<T>, Doubt> {
         // The wait is short even if unproved answers are rejected, because the upstream has the content, too.
-        let proof = self.prove_apart(size, Patience::Short, prove).await;
+        let proof = self.verifier.prove_apart(size, Patience::Short, prove).await;
         // An entry that fails a structural check is wrong on any chain.
         proof.map_err(|_| Doubt::Unsure)?.map_err(|_| Doubt::Wrong)
     }
 
     /// Decides whether to load an entry. On chains without proofs every entry is loaded, because tiers store only
     /// content that was fetched when its block was final.
-    fn judge_restored<T>(
-        &self,
-        Proof { mut content, failure }: Proof<T>,
-        tier: &Arc<str>,
-    ) -> Result<Verified<T>, Doubt> {
+    fn judge<T>(&self, Proof { mut content, failure }: Proof<T>) -> Result<Verified<T>, Doubt> {
         if let Some((kind, failure)) = failure
-            && self.demands(kind) != Demand::Structural
+            && self.verifier.demands(kind) != Demand::Structural
         {
             // If this chain's blocks are provable, the tier stored only proved entries, so a conclusive failure means
             // that the entry is wrong.
             let decides = if kind == Kind::Header { Kind::Header } else { Kind::Transactions };
-            let is_wrong = self.rules().is_sure(decides) && !failure.is_unprovable();
+            let is_wrong = self.verifier.rules().is_sure(decides) && !failure.is_unprovable();
             return Err(if is_wrong { Doubt::Wrong } else { Doubt::Unsure });
         }
-        let origin = Origin { endpoint: tier.clone(), time: SystemTime::now() };
+        let origin = Origin { endpoint: self.tier.clone(), time: SystemTime::now() };
         content.said_by(&origin);
         Ok(content.settled(true))
     }

@@ -2,8 +2,8 @@
 //!
 //! # Floors
 //! ```text
-//! held       descriptions of entries, for operators
 //! store      the cache
+//! held       descriptions of entries, for operators
 //! windowed   entries near the head
 //! metrics    counts of entries
 //! entity     an entry and its weight

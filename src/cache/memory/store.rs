@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use super::{
     deflated::{Deflated, Whole},
     entity::{Entity, KINDS, Key, Value},
+    held::Held,
     location::{Location, LocationIndex},
     metrics::Metrics,
     windowed::Windowed,
@@ -24,7 +25,7 @@ use crate::{
 /// The cache in memory. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Cache {
-    pub(super) store: Arc<Windowed>,
+    store: Arc<Windowed>,
     locations: Arc<LocationIndex>,
     metrics: Metrics,
 }
@@ -322,9 +323,58 @@ impl Cache {
         self.store.iter().filter(|(_, entity)| KINDS[entity.kind()] == kind).count()
     }
 
+    /// Returns the entries of all blocks that `wanted` selects, sorted by block and kind. Scans all entries. The scan
+    /// does not count as a read.
+    pub fn held_in(&self, wanted: impl Fn(&Home) -> bool) -> Vec<Held> {
+        let wanted = self.store.iter().filter(|(_, entity)| wanted(&entity.home));
+        let mut held: Vec<_> = wanted.map(|(key, entity)| Held::new(key, &entity)).collect();
+        held.sort_by_key(|held| (held.home.number, held.home.block, held.kind, held.transaction));
+        held
+    }
+
+    /// Returns the entry of the block `hash` with full transactions.
+    pub fn held_block(&self, hash: BlockHash) -> Option<Held> {
+        self.held(Key::Block(hash))
+    }
+
+    /// Returns the entry of all receipts of the block `hash`.
+    pub fn held_receipts(&self, hash: BlockHash) -> Option<Held> {
+        self.held(Key::Receipts(hash))
+    }
+
+    /// Returns the entries that hold a transaction or its receipt, with the position of the transaction in the block.
+    pub fn held_of(&self, transaction: TxHash) -> Vec<(TxPosition, Held)> {
+        let mut held = Vec::new();
+        for place in self.locations(transaction) {
+            let (block, index) = (place.home.block, place.index);
+            let keys = [
+                Key::Block(block),
+                Key::Receipts(block),
+                Key::Transaction(block, index),
+                Key::Receipt(block, index),
+            ];
+            let entities = keys.into_iter().filter_map(|key| Some((key, self.store.peek(&key)?)));
+            // A location is a hint: only the content shows whether the location is right.
+            let own = entities.filter(|(_, entity)| entity.holds(transaction, index));
+            held.extend(own.map(|(key, entity)| (index, Held::new(key, &entity))));
+        }
+        held
+    }
+
+    /// Removes these entries and the texts deflated from them.
+    pub fn forget(&self, held: &[Held]) {
+        for Held { key, .. } in held {
+            self.invalidate(*key);
+        }
+    }
+
     /// Carries out pending evictions now. Without this call, later reads and writes carry them out.
     pub fn settle(&self) {
         self.store.run_pending_tasks();
+    }
+
+    fn held(&self, key: Key) -> Option<Held> {
+        self.store.peek(&key).map(|entity| Held::new(key, &entity))
     }
 
     fn insert(&self, content: Content) {

@@ -79,6 +79,14 @@ impl State {
         Ok(self.remember(Arc::new(tx)))
     }
 
+    /// Records a test's transactions, with the senders recovered from their signatures.
+    ///
+    /// # Panics
+    /// If the signature of a transaction recovers to no address.
+    pub(in crate::devchain) fn admit_all(&mut self, txs: Vec<TxEnvelope>) -> Vec<Tx> {
+        txs.into_iter().map(|tx| self.admit(tx).expect("the transaction is signed")).collect()
+    }
+
     /// Adds a client's transaction to the mempool.
     pub(in crate::devchain) fn submit(&mut self, envelope: TxEnvelope) -> Result<TxHash, TxRefusal> {
         let want = self.rules.config.chain_id;
@@ -130,6 +138,64 @@ impl State {
         let found = self.tree.set_head(hash);
         self.pool.drop_included(|tx| self.tree.find(tx).is_some());
         found
+    }
+
+    /// Returns the last `depth` blocks above the genesis, lowest first.
+    pub(in crate::devchain) fn last_blocks(&self, depth: u64) -> Vec<Arc<Block>> {
+        let head = self.tree.head().number();
+        (head.saturating_sub(depth)..head).filter_map(|below| self.tree.at(below + 1).cloned()).collect()
+    }
+
+    /// Replaces the last `depth` blocks by `length` new blocks that contain the same transactions in the same order.
+    pub(in crate::devchain) fn reorg(&mut self, depth: u64, length: usize) {
+        let replaced = self.last_blocks(depth);
+        let mut contents: Vec<Vec<Tx>> = vec![Vec::new(); length];
+        for (n, block) in replaced.iter().enumerate() {
+            if let Some(content) = contents.get_mut(n.min(length.saturating_sub(1))) {
+                content.extend(block.transactions.iter().cloned());
+            }
+        }
+        self.replace(replaced.len(), contents);
+    }
+
+    /// Replaces the last `depth` blocks, which must be above the genesis, by new blocks with these transactions.
+    pub(in crate::devchain) fn replace(&mut self, depth: usize, contents: Vec<Vec<Tx>>) {
+        let fork = self.tree.head().number() - depth as u64;
+        let mut tip = self.tree.at(fork).cloned().expect("no deeper than the genesis");
+        for txs in contents {
+            tip = self.build(&tip, txs);
+        }
+        self.set_head(tip.hash());
+    }
+
+    /// Returns the visible canonical blocks that are not on the branch of `seen`, lowest first. After a rollback, returns
+    /// the new head.
+    pub(in crate::devchain) fn new_blocks(&self, seen: B256) -> Vec<Arc<Block>> {
+        let head = self.visible_head();
+        if head.hash() == seen {
+            return Vec::new();
+        }
+        let parent = |block: &Arc<Block>| self.tree.get(block.header.parent_hash).cloned();
+        let (mut old, mut at) = (self.tree.get(seen).cloned(), Some(Arc::clone(head)));
+        let mut new = Vec::new();
+        // Walks down both branches to their common ancestor.
+        while let (Some(left), Some(block)) = (&old, &at) {
+            if left.hash() == block.hash() {
+                break;
+            }
+            if left.number() > block.number() {
+                old = parent(left);
+            } else {
+                let below = parent(block);
+                new.push(block.clone());
+                at = below;
+            }
+        }
+        if new.is_empty() {
+            new.push(Arc::clone(head));
+        }
+        new.reverse();
+        new
     }
 
     /// Builds the pending block on the visible head. It never enters the tree.

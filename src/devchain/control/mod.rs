@@ -1,6 +1,5 @@
-//! Commands of tests and tools: mine, fork, reorg, lag, prune, inspect.
+//! Drives a chain: mine, fork, reorg, lag, prune, inspect; answers requests in process.
 
-pub(in crate::devchain) mod fork;
 pub(in crate::devchain) mod handle;
-pub(in crate::devchain) mod inspect;
 pub(in crate::devchain) mod record;
+pub(in crate::devchain) mod serve;

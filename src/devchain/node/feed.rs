@@ -1,10 +1,11 @@
 //! The development chain on a WebSocket: calls, and subscriptions to `newHeads`.
 
-use super::serve::NodeResponse;
 use crate::devchain::{
     chain::error::RpcError,
-    content::block::Block,
-    control::handle::{BlockRef, DevChain},
+    control::{
+        handle::{BlockRef, DevChain},
+        serve::NodeResponse,
+    },
     rpc::{
         args::Args,
         envelope::{RpcEntry, RpcPacket, RpcReply},
@@ -13,7 +14,7 @@ use crate::devchain::{
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::value::RawValue;
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
@@ -149,41 +150,6 @@ impl Connection {
 
     async fn send(&mut self, text: String) -> Option<()> {
         self.socket.send(Message::text(text)).await.ok()
-    }
-}
-
-// === impl DevChain ===
-
-impl DevChain {
-    /// Returns the visible canonical blocks that are not on the branch of `seen`, lowest first. After a rollback, returns
-    /// the new head.
-    fn new_blocks(&self, seen: BlockRef) -> Vec<Arc<Block>> {
-        let state = self.shared.state.lock();
-        let head = state.visible_head();
-        if head.hash() == seen.hash {
-            return Vec::new();
-        }
-        let parent = |block: &Arc<Block>| state.tree.get(block.header.parent_hash).cloned();
-        let (mut old, mut at) = (state.tree.get(seen.hash).cloned(), Some(Arc::clone(head)));
-        let mut new = Vec::new();
-        // Walks down both branches to their common ancestor.
-        while let (Some(left), Some(block)) = (&old, &at) {
-            if left.hash() == block.hash() {
-                break;
-            }
-            if left.number() > block.number() {
-                old = parent(left);
-            } else {
-                let below = parent(block);
-                new.push(block.clone());
-                at = below;
-            }
-        }
-        if new.is_empty() {
-            new.push(Arc::clone(head));
-        }
-        new.reverse();
-        new
     }
 }
 

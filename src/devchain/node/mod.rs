@@ -1,5 +1,4 @@
-//! Serves a chain: one request in, one response or fault out; in process and on sockets.
+//! Serves a chain on sockets, over HTTP and over WebSockets with subscriptions.
 
 pub(in crate::devchain) mod feed;
-pub(in crate::devchain) mod serve;
 pub(in crate::devchain) mod socket;

@@ -18,8 +18,8 @@ use tokio::{
 };
 use tower::service_fn;
 
-use super::{feed, serve::NodeResponse};
-use crate::devchain::control::handle::DevChain;
+use super::feed;
+use crate::devchain::control::{handle::DevChain, serve::NodeResponse};
 use crate::listen::{self, BindError, Listener};
 
 /// Number of bytes of a dripping body that the node sends between two pauses.

@@ -20,7 +20,7 @@ use crate::{
     },
     timeout::timeout,
     upstream::is_development,
-    verify::{Content, Doubt, Verified, Verifier},
+    verify::{Content, Doubt, TierVerifier, Verified, Verifier},
 };
 
 /// Whether an upstream answers.
@@ -163,7 +163,7 @@ impl Loader {
         loop {
             let found = tiers.get(chain, Part::Block, hash, wrong).await?;
             let text = found.text.clone();
-            let restored = self.verifier.restore_block(text, hash, self.name(found.tier));
+            let restored = self.verifier_of(found.tier).block(text, hash);
             match timeout(PROOF, restored).await.unwrap_or(Err(Doubt::Unsure)) {
                 Ok(_) if self.view.generation() != generation => return None,
                 Ok(block) => {
@@ -193,7 +193,7 @@ impl Loader {
         loop {
             let found = tiers.get(chain, Part::Receipts, hash, wrong).await?;
             let text = found.text.clone();
-            let restored = self.verifier.restore_receipts(text, block.clone(), self.name(found.tier));
+            let restored = self.verifier_of(found.tier).receipts(text, block.clone());
             match timeout(PROOF, restored).await.unwrap_or(Err(Doubt::Unsure)) {
                 Ok(_) if self.view.generation() != generation => return None,
                 Ok(receipts) => {
@@ -349,6 +349,10 @@ impl Loader {
         let origin = content.origin()?;
         // Compared by pointer: an endpoint may have the same name.
         TierKind::ALL.into_iter().find(|kind| Arc::ptr_eq(&origin.endpoint, self.name(*kind)))
+    }
+
+    fn verifier_of(&self, tier: TierKind) -> TierVerifier<'_> {
+        TierVerifier::new(&self.verifier, self.name(tier))
     }
 
     fn name(&self, tier: TierKind) -> &Arc<str> {

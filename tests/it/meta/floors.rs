@@ -109,6 +109,54 @@ fn imports_are_found_in_use_trees_and_paths() {
     assert_eq!(imports(text), ["jsonrpc", "eth", "http"]);
 }
 
+/// Returns the types with methods of their own in `text`, which is Rust code as rustfmt writes it.
+fn types_with_methods(text: &str) -> Vec<String> {
+    let mut types = Vec::new();
+    for (at, _) in text.match_indices("\nimpl") {
+        let head = text[at + "\nimpl".len()..].split('{').next().unwrap_or_default();
+        if !head.split_whitespace().any(|word| word == "for") {
+            let (mut depth, mut name) = (0, String::new());
+            for character in head.chars() {
+                match character {
+                    '<' => depth += 1,
+                    '>' => depth -= 1,
+                    ' ' | '\n' if depth == 0 && !name.is_empty() => break,
+                    _ if depth == 0 && !character.is_whitespace() => name.push(character),
+                    _ => {}
+                }
+            }
+            types.push(name);
+        }
+    }
+    types
+}
+
+#[test]
+fn types_with_methods_are_found() {
+    let text =
+        "\nimpl A {\nimpl<T: Fn(u8)> B<T>\nwhere\n    T: Copy,\n{\nimpl C for D {\nimpl<T>\n    E for F<T> {";
+    assert_eq!(types_with_methods(text), ["A", "B"]);
+}
+
+#[test]
+fn types_have_their_methods_in_their_own_file() {
+    let mut elsewhere = Vec::new();
+    let is_test = |file: &Path| file.components().any(|part| part.as_os_str() == "tests");
+    for file in files(source()).into_iter().filter(|file| !is_test(file.strip_prefix(source()).unwrap())) {
+        let text = fs::read_to_string(&file).unwrap();
+        let is_defined = |name: &str| {
+            ["struct", "enum"].iter().any(|kind| {
+                text.split(&format!("{kind} {name}"))
+                    .skip(1)
+                    .any(|rest| !rest.starts_with(char::is_alphanumeric))
+            })
+        };
+        let foreign = types_with_methods(&text).into_iter().filter(|name| !is_defined(name));
+        elsewhere.extend(foreign.map(|name| format!("{}: {name}", file.display())));
+    }
+    assert_eq!(elsewhere, Vec::<String>::new());
+}
+
 #[test]
 fn subfolders_import_from_below() {
     let tree = Tree::read(source());

@@ -1,10 +1,10 @@
 //! Turns the body of an HTTP request into an answer or a fault.
 
+use super::record::CallLog;
 use crate::devchain::{
-    chain::error::RpcError,
-    control::handle::DevChain,
+    chain::{error::RpcError, state::State},
     faults::{
-        fault::{Fault, Struck},
+        fault::{Fault, Faults, Struck},
         lie,
     },
     rpc::{
@@ -14,6 +14,7 @@ use crate::devchain::{
     },
 };
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use std::time::Duration;
 
@@ -40,6 +41,13 @@ pub enum NodeResponse {
     },
 }
 
+/// The parts of a development chain that answer a request.
+pub(in crate::devchain) struct Shared {
+    pub(in crate::devchain) state: Mutex<State>,
+    pub(in crate::devchain) faults: Mutex<Faults>,
+    pub(in crate::devchain) record: Mutex<CallLog>,
+}
+
 /// One entry of a packet and the faults that strike it.
 struct Job<'a> {
     entry: &'a RpcEntry<'a>,
@@ -48,7 +56,7 @@ struct Job<'a> {
 
 /// Counts a request as in progress until dropped. The count must end on drop, because a client that disconnects drops
 /// the future at any point.
-struct Working<'a>(&'a DevChain);
+struct Working<'a>(&'a Shared);
 
 const GARBAGE: &[u8] = b"upstream connect error or disconnect/reset before headers";
 
@@ -68,19 +76,19 @@ impl NodeResponse {
 
 impl Drop for Working<'_> {
     fn drop(&mut self) {
-        self.0.shared.record.lock().end();
+        self.0.record.lock().end();
     }
 }
 
-// === impl DevChain ===
+// === impl Shared ===
 
-impl DevChain {
+impl Shared {
     /// Answers an HTTP request with this body: records its calls, applies faults, and waits if a fault requires a
     /// wait.
     ///
     /// Accepts any bytes. Answers malformed requests as geth does.
-    pub async fn serve(&self, body: Bytes) -> NodeResponse {
-        let request = self.shared.record.lock().begin();
+    pub(in crate::devchain) async fn serve(&self, body: Bytes) -> NodeResponse {
+        let request = self.record.lock().begin();
         let _working = Working(self);
         let packet = match RpcPacket::parse(&body) {
             Ok(packet) => packet,
@@ -115,8 +123,8 @@ impl DevChain {
         let struck = match entry {
             RpcEntry::Call { method, params, .. } => {
                 let params = params.map_or("", RawValue::get);
-                self.shared.record.lock().call(request, method, params);
-                self.shared.faults.lock().strike(method, params)
+                self.record.lock().call(request, method, params);
+                self.faults.lock().strike(method, params)
             }
             RpcEntry::Invalid { .. } => Struck::default(),
         };
@@ -133,7 +141,7 @@ impl DevChain {
         };
         let outcome = match &job.struck.failure {
             Some(Fault::Error { code, message }) => Err(RpcError::new(*code, message.clone())),
-            _ => call(&mut self.shared.state.lock(), method, params),
+            _ => call(&mut self.state.lock(), method, params),
         };
         let mut reply = RpcReply::new(Some(id), outcome);
         match &job.struck.failure {
@@ -142,9 +150,9 @@ impl DevChain {
             Some(Fault::Lie(lie)) => {
                 let full = Args::parse(params).and_then(|args| args.flag(1)).unwrap_or(false);
                 if let Ok(truth) = &reply.outcome {
-                    let told = lie::tell(&self.shared.state.lock(), lie, truth, full);
+                    let told = lie::tell(&self.state.lock(), lie, truth, full);
                     if told != *truth {
-                        self.shared.record.lock().lie();
+                        self.record.lock().lie();
                     }
                     reply.outcome = Ok(told);
                 }
