@@ -10,6 +10,7 @@ mod label;
 mod params;
 mod quantity;
 mod query;
+mod raw;
 mod write;
 
 pub use self::{
@@ -22,5 +23,6 @@ pub use self::{
     params::ParamError,
     quantity::{BlockNumber, TxPosition},
     query::{At, Part, Query},
+    raw::{RawCall, RawForm, header_of_block},
     write::{is_reset, is_write},
 };

@@ -110,6 +110,12 @@ impl<'a, I: Iterator<Item = &'a str>> Reader<'a, I> {
         }
     }
 
+    /// Skips a parameter.
+    pub(super) fn skip(&mut self) {
+        self.position += 1;
+        self.elements.next();
+    }
+
     /// Checks that no parameter is left.
     pub(super) fn end(self) -> Result<(), ParamError> {
         match self.elements.count() {

@@ -266,12 +266,9 @@ impl Query {
     /// Returns whether the parameters of this query demand that its block is canonical. Only an object with
     /// a block hash can.
     pub(crate) fn requires_canonical(self, params: &Params) -> bool {
-        if self.part != Part::Receipts || !self.names_hash() {
-            return false;
-        }
-        let object = params.elements().next().filter(|raw| JsonKind::of(raw.as_bytes()) == JsonKind::Object);
-        let block = object.and_then(|raw| serde_json::from_str::<BlockObject<'_>>(raw).ok());
-        block.is_some_and(|block| block.require_canonical)
+        self.part == Part::Receipts
+            && self.names_hash()
+            && params.elements().next().is_some_and(requires_canonical)
     }
 
     fn read_strictly(method: &str, params: &Params) -> Result<Option<Self>, ParamError> {
@@ -375,16 +372,16 @@ impl fmt::Display for Query {
     }
 }
 
-fn read_hash(raw: &str) -> Option<At> {
+pub(super) fn read_hash(raw: &str) -> Option<At> {
     unquote(raw)?.parse().ok().map(At::Hash)
 }
 
-fn read_number_or_tag(raw: &str) -> Option<At> {
+pub(super) fn read_number_or_tag(raw: &str) -> Option<At> {
     unquote(raw)?.parse().ok()
 }
 
 /// Parses a block in every form that nodes accept.
-fn read_block(raw: &str) -> Option<At> {
+pub(super) fn read_block(raw: &str) -> Option<At> {
     if JsonKind::of(raw.as_bytes()) == JsonKind::Object {
         return match serde_json::from_str(raw).ok()? {
             BlockObject { block_hash: Some(hash), block_number: None, .. } => hash.parse().ok().map(At::Hash),
@@ -393,6 +390,12 @@ fn read_block(raw: &str) -> Option<At> {
         };
     }
     read_hash(raw).or_else(|| read_number_or_tag(raw))
+}
+
+/// Returns whether a block parameter is an object that demands a canonical block.
+pub(super) fn requires_canonical(raw: &str) -> bool {
+    JsonKind::of(raw.as_bytes()) == JsonKind::Object
+        && serde_json::from_str::<BlockObject<'_>>(raw).is_ok_and(|block| block.require_canonical)
 }
 
 fn unquote(raw: &str) -> Option<Cow<'_, str>> {

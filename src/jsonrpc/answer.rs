@@ -126,6 +126,18 @@ impl Answer {
         matches!(self, Self::Result(_)) && !self.is_null()
     }
 
+    /// Returns the code of an error.
+    pub fn error_code(&self) -> Option<i64> {
+        #[derive(serde::Deserialize)]
+        struct Coded {
+            code: i64,
+        }
+        match self {
+            Self::Error(error) => serde_json::from_slice::<Coded>(error).ok().map(|error| error.code),
+            Self::Result(_) => None,
+        }
+    }
+
     /// Returns the size of the JSON text.
     pub fn len(&self) -> usize {
         match self {

@@ -113,7 +113,11 @@ impl Default for ChainConfig {
 impl Default for MethodsConfig {
     fn default() -> Self {
         let globs = |globs: &[&str]| globs.iter().map(|glob| (*glob).to_owned()).collect();
-        Self { allow: globs(&["eth_*", "net_*", "web3_*"]), deny: Vec::new(), trusted_origins: Vec::new() }
+        Self {
+            allow: globs(&["eth_*", "net_*", "web3_*", "debug_getRaw*"]),
+            deny: Vec::new(),
+            trusted_origins: Vec::new(),
+        }
     }
 }
 

@@ -9,7 +9,9 @@ use super::{
     config::Config,
     error::CallError,
     head::{HeadTracker, SharedView},
-    layers::{admit::AdmitLayer, cached::CachedLayer, deadline::DeadlineLayer, measure::MeasureLayer},
+    layers::{
+        admit::AdmitLayer, cached::CachedLayer, deadline::DeadlineLayer, measure::MeasureLayer, raw::RawLayer,
+    },
     lookup::{CacheLookup, CacheState},
     miss::{
         answer::Answerer, existing::KnownToExist, fetch_answer::AnswerFetcher, fetcher::Fetcher,
@@ -103,6 +105,12 @@ pub fn proxy(
         concurrency: concurrency.clone(),
         metrics: metrics.clone(),
     };
+    let reloadable = Reloadable::new(config, view.clone());
+    let raw = RawLayer {
+        verifier: verifier.clone(),
+        upstream: upstream.clone(),
+        limit: reloadable.call_timeout.clone(),
+    };
     let responder = Responder::new(
         head.clone(),
         state.clone(),
@@ -113,7 +121,6 @@ pub fn proxy(
         verifier.clone(),
     );
     // Components that serve no client calls.
-    let reloadable = Reloadable::new(config, view.clone());
     let status = Status::new(head.clone(), state.clone(), verifier);
     let inspector = Inspector::new(view.clone(), state.clone(), loader.clone());
     let warmer = Warmer::new(head.clone(), state.clone(), fetcher.clone(), loader, &parts);
@@ -123,6 +130,8 @@ pub fn proxy(
         .layer(MeasureLayer(metrics))
         // Before any other work.
         .layer(AdmitLayer)
+        // Encodes the answers of the inner layers.
+        .layer(raw)
         // Answers hits without waiting.
         .layer(CachedLayer { lookup, view, identity })
         // Around all work that may wait.

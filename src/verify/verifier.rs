@@ -119,6 +119,23 @@ impl Verifier {
         self.0.config.on_mismatch == OnMismatch::Reject
     }
 
+    /// Returns whether clients get proved content only.
+    pub fn must_prove(&self) -> bool {
+        self.demands_proof(Kind::Header) && self.rejects()
+    }
+
+    /// Encodes proved content of `size` bytes on the proof threads.
+    ///
+    /// # Errors
+    /// If the encoding panics, or if the queue of the threads is closed.
+    pub async fn encode<T: Send + 'static>(
+        &self,
+        size: usize,
+        encode: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Overdue> {
+        self.prove_apart(size, Patience::Unlimited, encode).await
+    }
+
     /// Returns the demands in force, and the reason for them.
     pub fn in_force(&self) -> InForce {
         self.0.rules.in_force()

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::devchain::config::Config;
 use alloy_consensus::{
-    BlockBody, Header, Transaction as _,
+    BlockBody, Header, Transaction as _, TxEnvelope,
     proofs::{calculate_withdrawals_root, ordered_trie_root_with_encoder},
     transaction::TransactionInfo,
 };
@@ -192,6 +192,32 @@ impl Block {
     }
 }
 
+/// The block in the form of the network.
+impl Block {
+    /// The header as RLP.
+    pub(in crate::devchain) fn header_rlp(&self) -> Vec<u8> {
+        alloy_rlp::encode(self.header.inner())
+    }
+
+    /// The block as RLP.
+    pub(in crate::devchain) fn rlp(&self) -> Vec<u8> {
+        alloy_rlp::encode(alloy_consensus::Block::new(self.header.inner().clone(), self.body()))
+    }
+
+    /// The receipts, each in the form of EIP-2718.
+    pub(in crate::devchain) fn encoded_receipts(&self) -> Vec<Vec<u8>> {
+        self.outcomes.iter().map(|outcome| outcome.receipt.encoded_2718()).collect()
+    }
+
+    fn body(&self) -> BlockBody<TxEnvelope> {
+        BlockBody {
+            transactions: self.transactions.iter().map(|tx| tx.inner().clone()).collect(),
+            ommers: Vec::new(),
+            withdrawals: Some(self.withdrawals.clone()),
+        }
+    }
+}
+
 /// The block as JSON.
 impl Block {
     /// The block with whole transactions.
@@ -246,12 +272,7 @@ impl Block {
 
     /// Renders the members of the block around a list of transactions.
     fn around(&self, transactions: impl Iterator<Item = String>) -> List {
-        let body = BlockBody {
-            transactions: self.transactions.iter().map(|tx| tx.inner().clone()).collect(),
-            ommers: Vec::new(),
-            withdrawals: Some(self.withdrawals.clone()),
-        };
-        let size = alloy_consensus::Block::rlp_length_for(self.header.inner(), &body);
+        let size = alloy_consensus::Block::rlp_length_for(self.header.inner(), &self.body());
         let header =
             alloy_rpc_types_eth::Header::from_consensus(self.header.clone(), None, Some(U256::from(size)));
         let shell = alloy_rpc_types_eth::Block::<Transaction> {

@@ -3,7 +3,7 @@
 use super::{
     answer::{Answer, quantity},
     args::Args,
-    filters, reads, wallet,
+    filters, raw, reads, wallet,
 };
 use crate::devchain::chain::{error::RpcError, state::State, view::ClientView};
 use bytes::Bytes;
@@ -27,6 +27,18 @@ pub(in crate::devchain) fn call(state: &mut State, method: &str, params: Option<
         "eth_getBlockTransactionCountByNumber" => reads::transaction_count(view, args.number_id(0)?, &args),
         "eth_getUncleCountByBlockHash" => reads::uncle_count(view, args.hash_id(0)?, &args),
         "eth_getUncleCountByBlockNumber" => reads::uncle_count(view, args.number_id(0)?, &args),
+        "eth_getHeaderByHash" => raw::header_json(view, args.hash_id(0)?, &args),
+        "eth_getHeaderByNumber" => raw::header_json(view, args.number_id(0)?, &args),
+        "debug_getRawHeader" => raw::header(view, &args),
+        "debug_getRawBlock" => raw::block(view, &args),
+        "debug_getRawReceipts" => raw::receipts(view, &args),
+        "debug_getRawTransaction" | "eth_getRawTransactionByHash" => raw::transaction_by_hash(view, &args),
+        "eth_getRawTransactionByBlockHashAndIndex" => {
+            raw::transaction_by_index(view, args.hash_id(0)?, &args)
+        }
+        "eth_getRawTransactionByBlockNumberAndIndex" => {
+            raw::transaction_by_index(view, args.number_id(0)?, &args)
+        }
         "eth_blockNumber" => reads::block_number(view, &args),
         "eth_chainId" => constant(&args, quantity(state.rules.config.chain_id)),
         "net_version" => constant(&args, format!("\"{}\"", state.rules.config.chain_id)),

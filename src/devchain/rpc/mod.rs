@@ -5,5 +5,6 @@ pub(in crate::devchain) mod args;
 pub(in crate::devchain) mod envelope;
 mod filters;
 pub(in crate::devchain) mod methods;
+mod raw;
 mod reads;
 mod wallet;

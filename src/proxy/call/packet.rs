@@ -94,7 +94,10 @@ impl PacketContext {
     }
 
     fn queries(&self) -> impl Iterator<Item = Query> {
-        self.calls().iter().filter_map(|call| call.query.as_ref()?.as_ref().ok().copied())
+        self.calls().iter().filter_map(|call| match (&call.query, &call.raw) {
+            (Some(query), _) => query.as_ref().ok().copied(),
+            (None, raw) => raw.as_ref().map(|raw| raw.query),
+        })
     }
 
     /// Returns the client.

@@ -1,7 +1,7 @@
 //! A parsed call.
 
 use crate::{
-    eth::{MethodLabel, ParamError, Query},
+    eth::{MethodLabel, ParamError, Query, RawCall},
     jsonrpc::{Call, MethodName, Params, RawId},
 };
 
@@ -20,6 +20,8 @@ pub struct ReadCall {
     pub(crate) label: MethodLabel,
     /// The query that the call makes; `None` if the cache cannot answer this method.
     pub(crate) query: Option<Result<Query, ParamError>>,
+    /// The call for an encoded answer. Boxed to keep other calls small.
+    pub(crate) raw: Option<Box<RawCall>>,
     /// Whether the call demands that the block it names by hash is canonical.
     pub(crate) requires_canonical: bool,
 }
@@ -38,6 +40,7 @@ impl From<Call> for ReadCall {
         let label = MethodLabel::of(method.as_str());
         let query = Query::read(method.as_str(), &params);
         let requires_canonical = matches!(&query, Some(Ok(query)) if query.requires_canonical(&params));
-        Self { id, method, params, label, query, requires_canonical }
+        let raw = if query.is_none() { RawCall::read(method.as_str(), &params) } else { None };
+        Self { id, method, params, label, query, raw: raw.map(Box::new), requires_canonical }
     }
 }

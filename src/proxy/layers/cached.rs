@@ -55,8 +55,8 @@ impl CachedLayer {
     /// if it requires its block to be canonical and the view does not know that it is.
     fn look_up(&self, request: &Request) -> Either<Answered, Option<LookupPlan>> {
         let packet = request.packet();
-        let query = match &request.call().query {
-            Some(Ok(query)) => *query,
+        let query = match request.query() {
+            Some(Ok(query)) => query,
             Some(Err(_)) => return Either::Right(None),
             None => return self.local(request.call()).map_or(Either::Right(None), Either::Left),
         };

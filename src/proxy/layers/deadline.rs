@@ -68,6 +68,14 @@ impl Limit {
         self.0.after.store(Arc::new(after));
     }
 
+    /// Returns `work` with the deadline of a call.
+    pub(super) fn within<F: Future>(&self, work: F) -> ResponseFuture<F> {
+        let after = **self.0.after.load();
+        let proof = ProofWait::default();
+        let inner = timeout(after, proof.watch(work));
+        ResponseFuture { inner, proof, after, limit: self.clone(), end: None }
+    }
+
     /// Ends all waiting calls; later calls fail instead of waiting.
     pub(crate) fn end(&self) {
         self.0.end.close();
@@ -106,10 +114,7 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let after = **self.limit.0.after.load();
-        let proof = ProofWait::default();
-        let inner = timeout(after, proof.watch(self.inner.call(request)));
-        ResponseFuture { inner, proof, after, limit: self.limit.clone(), end: None }
+        self.limit.within(self.inner.call(request))
     }
 }
 

@@ -4,6 +4,7 @@
 //! ```text
 //! measure   counts and logs every call
 //! admit     refuses calls that the policy or the rate limit of the caller forbids
+//! raw       encodes blocks, receipts and transactions
 //! cached    answers hits from the cache
 //! deadline  limits the time of a miss
 //! ```
@@ -12,3 +13,4 @@ pub(super) mod admit;
 pub(super) mod cached;
 pub(super) mod deadline;
 pub(super) mod measure;
+pub(super) mod raw;

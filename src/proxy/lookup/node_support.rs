@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tracing::warn;
 
+use crate::jsonrpc::Answer;
+
 /// Error code of a node for a method that it does not have.
 const METHOD_NOT_FOUND: i64 = -32601;
 
@@ -22,12 +24,8 @@ impl NodeSupport {
     }
 
     /// Learns from an error that answers `eth_getBlockReceipts`.
-    pub(crate) fn note_receipts_error(&self, error: &[u8]) {
-        #[derive(serde::Deserialize)]
-        struct Coded {
-            code: i64,
-        }
-        let lacks = serde_json::from_slice::<Coded>(error).is_ok_and(|error| error.code == METHOD_NOT_FOUND);
+    pub(crate) fn note_receipts_error(&self, answer: &Answer) {
+        let lacks = answer.error_code() == Some(METHOD_NOT_FOUND);
         if lacks && !self.lacks_block_receipts.swap(true, Relaxed) {
             warn!("the upstream has no eth_getBlockReceipts; fetching receipts one by one");
         }

@@ -190,8 +190,8 @@ impl Fetcher {
         let by = AnsweredBy::default();
         let answer = self.ask(Call::of(query).with_requirements(need).with_answered_by(&by), &check).await?;
         match &answer {
-            Answer::Error(error) if query.part == Part::Receipts => {
-                self.state.node.note_receipts_error(error);
+            Answer::Error(_) if query.part == Part::Receipts => {
+                self.state.node.note_receipts_error(&answer);
             }
             answer if answer.is_null() => {
                 // The `null` counts under this head only if this endpoint has reached it; another endpoint may have

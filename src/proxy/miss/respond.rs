@@ -27,7 +27,7 @@ use crate::{
         lookup::{CacheState, LookupPlan},
     },
     upstream::{Call, Identity, Requirements, Upstream, is_development},
-    verify::{Kind, Verifier},
+    verify::Verifier,
 };
 
 /// A call that the cache did not answer.
@@ -82,16 +82,16 @@ impl Service<Missed> for Responder {
 
     fn call(&mut self, Missed { request, plan }: Missed) -> Self::Future {
         let inner = &self.0;
-        let (ReadCall { method, params, query, .. }, packet) = (request.call(), request.packet());
+        let (ReadCall { method, params, .. }, packet) = (request.call(), request.packet());
         let client = packet.caller().client;
         let call = || Call::new(method.clone(), params.clone());
-        match query {
+        match request.query() {
             // The node knows whether the block is canonical.
             Some(Ok(_)) if request.call().requires_canonical => {
                 inner.limited(client, inner.clone().bypass(call()))
             }
-            Some(Ok(query)) => inner.answer(*query, request.clone(), plan),
-            Some(Err(error)) if packet.caller().policy.is_strict() || inner.must_prove() => {
+            Some(Ok(query)) => inner.answer(query, request.clone(), plan),
+            Some(Err(error)) if packet.caller().policy.is_strict() || inner.verifier.must_prove() => {
                 Box::pin(ready(Err(CallError::Params(error.clone()))))
             }
             // Nodes accept forms that the cache does not know, such as integers: the node decides.
@@ -138,11 +138,6 @@ impl Inner {
             };
             concurrency.with(client, permit, Box::pin(answerer.answer(asked, plan))).await
         })
-    }
-
-    /// Returns whether clients get proved content only.
-    fn must_prove(&self) -> bool {
-        self.verifier.demands_proof(Kind::Header) && self.verifier.rejects()
     }
 
     async fn bypass(self: Arc<Self>, call: Call) -> Result<Answered, CallError> {

@@ -25,7 +25,7 @@ const MOST_UNCLES: usize = 2;
 /// Checks the lists other than the transactions: uncles and withdrawals.
 pub(super) fn lists(block: &Object<'_>, header: &Header) -> Result<(), Failure> {
     uncles(block, header)?;
-    withdrawals(block, header)
+    withdrawals(block, header).map(drop)
 }
 
 /// Proves all transactions and their root.
@@ -47,12 +47,13 @@ pub(super) fn transactions(
     // All results are collected before the search for a failure, so that the first failure in the list is returned, not
     // the failure that some thread found first.
     let encoded = encoded.into_iter().collect::<Result<Vec<_>, _>>()?;
-    root(
-        Reason::TransactionsRoot,
-        "transactionsRoot",
-        ordered_trie_root_encoded(&encoded),
-        header.transactions_root,
-    )
+    transactions_root(&encoded, header)
+}
+
+/// Compares the root of encoded transactions with the root in the header.
+pub(super) fn transactions_root(encoded: &[Vec<u8>], header: &Header) -> Result<(), Failure> {
+    let out = ordered_trie_root_encoded(encoded);
+    root(Reason::TransactionsRoot, "transactionsRoot", out, header.transactions_root)
 }
 
 /// Checks the list of uncles. The headers of uncles are not in a block's JSON, so this function cannot check their
@@ -73,8 +74,11 @@ fn uncles(block: &Object<'_>, header: &Header) -> Result<(), Failure> {
     Err(Failure::field(Reason::Derived, None, "uncles", expected, got))
 }
 
-fn withdrawals(block: &Object<'_>, header: &Header) -> Result<(), Failure> {
-    let Some(expected) = header.withdrawals_root else { return block.must_not_be("withdrawals") };
+/// Proves the withdrawals by their root, and returns them; `None` before Shanghai.
+pub(super) fn withdrawals(block: &Object<'_>, header: &Header) -> Result<Option<Vec<Withdrawal>>, Failure> {
+    let Some(expected) = header.withdrawals_root else {
+        return block.must_not_be("withdrawals").map(|()| None);
+    };
     let read = |(index, text)| -> Result<_, Failure> {
         let withdrawal = Object::read(text, Some(Part::Withdrawal(index)))?;
         Ok(Withdrawal {
@@ -86,7 +90,8 @@ fn withdrawals(block: &Object<'_>, header: &Header) -> Result<(), Failure> {
     };
     let withdrawals =
         block.list("withdrawals")?.into_iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
-    root(Reason::WithdrawalsRoot, "withdrawalsRoot", calculate_withdrawals_root(&withdrawals), expected)
+    root(Reason::WithdrawalsRoot, "withdrawalsRoot", calculate_withdrawals_root(&withdrawals), expected)?;
+    Ok(Some(withdrawals))
 }
 
 /// Compares the computed root of a list with the root in the proved header.

@@ -14,6 +14,7 @@ mod header;
 mod log;
 mod names;
 mod object;
+pub mod raw;
 mod receipts;
 mod transaction;
 mod value;

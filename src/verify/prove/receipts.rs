@@ -55,8 +55,14 @@ struct Reading<'a> {
     has_states: bool,
 }
 
-/// Proves receipts against the proved header and transactions of their block.
-pub(super) fn prove(text: &str, header: &Header, hash: B256, block: &Object<'_>) -> Result<(), Failure> {
+/// Proves receipts against the proved header and transactions of their block. Returns the encoded receipts, as the
+/// receipts root covers them.
+pub(super) fn prove(
+    text: &str,
+    header: &Header,
+    hash: B256,
+    block: &Object<'_>,
+) -> Result<Vec<Vec<u8>>, Failure> {
     let (receipts, transactions) = (object::list(text, "receipts")?, block.list("transactions")?);
     if receipts.len() != transactions.len() {
         return Err(Failure::Count { expected: transactions.len(), got: receipts.len() });
@@ -145,8 +151,8 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Compares the root and the bloom of all receipts with the header.
-    fn finish(self) -> Result<(), Failure> {
+    /// Compares the root and the bloom of all receipts with the header, and returns the encoded receipts.
+    fn finish(self) -> Result<Vec<Vec<u8>>, Failure> {
         let out = ordered_trie_root_encoded(&self.encoded);
         let proved = root(Reason::ReceiptsRoot, "receiptsRoot", out, self.header.receipts_root);
         // Before Byzantium, the receipts root covers a state root in each receipt. Some nodes no longer have these
@@ -170,7 +176,7 @@ impl Reading<'_> {
                 self.bloom.shown(),
             ));
         }
-        Ok(())
+        Ok(self.encoded)
     }
 
     /// Checks that the gas of a transaction is the growth of the cumulative gas, and checks the gas price.

@@ -67,12 +67,7 @@ pub(super) fn prove(
     chain_id: Option<u64>,
 ) -> Result<Vec<u8>, Failure> {
     let transaction = Object::read(text, part)?;
-    let hashed = envelope::read(&transaction).and_then(|envelope| {
-        let encoded = envelope.encoded_2718();
-        let hash = keccak256(&encoded);
-        transaction.must_be::<B256>(Reason::TransactionHash, "hash", &hash).map(|()| (envelope, encoded))
-    });
-    let (envelope, encoded) = hashed.map_err(|failure| transaction.excuse(&KNOWN, failure))?;
+    let (envelope, encoded) = encode(&transaction)?;
     if let (Some(expected), Some(named)) = (chain_id, envelope.chain_id())
         && named != expected
     {
@@ -81,6 +76,16 @@ pub(super) fn prove(
     signer(&transaction, &envelope)?;
     derived(&transaction, &envelope, scene)?;
     Ok(encoded)
+}
+
+/// Encodes a transaction and checks its hash.
+pub(super) fn encode(transaction: &Object<'_>) -> Result<(Envelope, Vec<u8>), Failure> {
+    let hashed = envelope::read(transaction).and_then(|envelope| {
+        let encoded = envelope.encoded_2718();
+        let hash = keccak256(&encoded);
+        transaction.must_be::<B256>(Reason::TransactionHash, "hash", &hash).map(|()| (envelope, encoded))
+    });
+    hashed.map_err(|failure| transaction.excuse(&KNOWN, failure))
 }
 
 fn signer(transaction: &Object<'_>, envelope: &Envelope) -> Result<(), Failure> {

@@ -8,5 +8,6 @@ mod gzip;
 mod memory;
 mod mismatches;
 mod prove;
+mod raw;
 mod single_flight;
 mod verify;

@@ -28,16 +28,20 @@ pub fn left_out(test: &str, path: &Path) {
     let _ = io::stderr().write_all(message.as_bytes());
 }
 
-/// Returns blocks and receipts recorded from geth, or none, with a message on standard error, if the file is absent.
-pub fn raw(test: &str) -> Vec<Real> {
+/// Returns geth's answers by block, or none, with a message on standard error, if the file is absent.
+pub fn recorded(test: &str) -> Vec<Value> {
     let path = folder().join("raw/geth-dev.json");
     let Ok(recorded) = fs::read(&path) else {
         left_out(test, &path);
         return Vec::new();
     };
-    let recorded: Vec<Value> = serde_json::from_slice(&recorded).unwrap();
+    serde_json::from_slice(&recorded).unwrap()
+}
+
+/// Returns blocks and receipts recorded from geth; see [`recorded`].
+pub fn raw(test: &str) -> Vec<Real> {
     let text = |value: &Value| Bytes::from(value.to_string());
-    recorded
+    recorded(test)
         .iter()
         .map(|at| Real {
             name: format!("geth {}", at["block"]["number"]),

@@ -1,7 +1,7 @@
 //! A small hand-built block of each fork with its receipts, in the JSON of nodes.
 
 use alloy_consensus::{
-    Eip658Value, Header, Receipt, ReceiptEnvelope, Transaction as _, TxEnvelope,
+    BlockBody, Eip658Value, Header, Receipt, ReceiptEnvelope, Transaction as _, TxEnvelope,
     crypto::secp256k1::recover_signer_unchecked,
     proofs::{
         calculate_ommers_root, calculate_receipt_root, calculate_transaction_root, calculate_withdrawals_root,
@@ -9,6 +9,7 @@ use alloy_consensus::{
     transaction::{Recovered, TransactionInfo},
 };
 use alloy_eips::{
+    Encodable2718,
     eip4895::{Withdrawal, Withdrawals},
     eip7685::EMPTY_REQUESTS_HASH,
     eip7840::BlobParams,
@@ -23,6 +24,12 @@ pub struct Vector {
     pub name: &'static str,
     pub block: String,
     pub receipts: String,
+    /// Headers of the uncles, as JSON.
+    pub uncles: Vec<String>,
+    /// The block as RLP.
+    pub rlp: Vec<u8>,
+    /// The receipts, each in the form of EIP-2718.
+    pub encoded_receipts: Vec<Vec<u8>>,
 }
 
 /// Forks that changed the format of blocks, oldest first, each with its changes.
@@ -101,6 +108,13 @@ pub fn vector(fork: Fork) -> Vector {
     let uncles = if fork < Fork::London { vec![uncle] } else { Vec::new() };
     header.ommers_hash = calculate_ommers_root(&uncles);
 
+    let body = BlockBody {
+        transactions: transactions.clone(),
+        ommers: uncles.clone(),
+        withdrawals: withdrawals.clone(),
+    };
+    let rlp = alloy_rlp::encode(alloy_consensus::Block::new(header.clone(), body));
+    let encoded_receipts = outcomes.iter().map(Encodable2718::encoded_2718).collect();
     let header = header.seal_slow();
     let senders: Vec<_> = transactions.iter().map(sender).collect();
     let receipts = receipts(fork, &header, &transactions, &senders, &outcomes);
@@ -132,7 +146,17 @@ pub fn vector(fork: Fork) -> Vector {
         uncles: uncles.iter().map(Header::hash_slow).collect(),
         withdrawals,
     };
-    Vector { name: fork.name(), block: json(&block), receipts: json(&receipts) }
+    let json_header = |uncle: Header| {
+        json(&alloy_rpc_types_eth::Header::from_consensus(uncle.seal_slow(), Some(U256::ZERO), None))
+    };
+    Vector {
+        name: fork.name(),
+        block: json(&block),
+        receipts: json(&receipts),
+        uncles: uncles.into_iter().map(json_header).collect(),
+        rlp,
+        encoded_receipts,
+    }
 }
 
 /// Returns a header with the members that do not depend on the content.

@@ -1,0 +1,284 @@
+//! Answers calls for encoded content: asks the inner layers for the content, and encodes it.
+//!
+//! A node that lacks these methods still serves ordinary blocks and receipts, so clients that need encoded content
+//! work with any provider. If the content cannot be encoded and proved, the node answers the call itself.
+
+use std::task::{Context, Poll};
+
+use alloy_primitives::hex;
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, Either, try_join_all};
+use tower::{Layer, Service};
+
+use super::deadline::Limit;
+use crate::{
+    eth::{Block, Part, Query, RawCall, RawForm, SingleTransaction, header_of_block},
+    jsonrpc::{self, Answer, Params},
+    proxy::{
+        call::{
+            outcome::{Answered, Outcome},
+            read_call::ReadCall,
+            request::Request,
+            slice::NULL,
+        },
+        error::CallError,
+    },
+    upstream::{Call, Upstream},
+    verify::{Failure, Overdue, Verifier, prove::raw},
+};
+
+/// Codes of nodes for a method that they do not have, or do not serve under this plan.
+const LACKING: [i64; 2] = [-32601, -32004];
+
+/// Number of times that content is encoded for one call, if the chain changes meanwhile.
+const MAX_ATTEMPTS: usize = 3;
+
+/// Puts a [`Raw`] around a service.
+#[derive(Clone, Debug)]
+pub(crate) struct RawLayer {
+    pub(crate) verifier: Verifier,
+    pub(crate) upstream: Upstream,
+    pub(crate) limit: Limit,
+}
+
+/// Encodes content that the inner service answers with.
+#[derive(Clone, Debug)]
+pub(crate) struct Raw<S> {
+    inner: S,
+    layer: RawLayer,
+}
+
+/// The content of an answer that is encoded on the proof threads.
+enum Whole {
+    Block { block: Bytes, uncles: Vec<Bytes> },
+    Receipts { receipts: Bytes, block: Bytes },
+}
+
+/// Reason for not encoding content.
+enum Unencoded {
+    /// The content does not have the hash or root that must cover it.
+    Unprovable,
+    Failed(CallError),
+}
+
+// === impl RawLayer ===
+
+impl<S> Layer<S> for RawLayer {
+    type Service = Raw<S>;
+
+    fn layer(&self, inner: S) -> Raw<S> {
+        Raw { inner, layer: self.clone() }
+    }
+}
+
+// === impl Raw ===
+
+impl<S> Service<Request> for Raw<S>
+where
+    S: Service<Request, Response = Answered, Error = CallError, Future: Send> + Clone + Send + Sync + 'static,
+{
+    type Response = Answered;
+    type Error = CallError;
+    type Future = Either<S::Future, BoxFuture<'static, Result<Answered, CallError>>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        match request.call().raw.as_deref() {
+            None => Either::Left(self.inner.call(request)),
+            Some(raw) => {
+                let (raw, this) = (*raw, self.clone());
+                let limit = this.layer.limit.clone();
+                Either::Right(Box::pin(limit.within(async move { this.answer(request, raw).await })))
+            }
+        }
+    }
+}
+
+impl<S> Raw<S>
+where
+    S: Service<Request, Response = Answered, Error = CallError, Future: Send> + Clone + Send + Sync + 'static,
+{
+    /// Answers a call with encoded content. The node answers it as asked if the content does not exist, is pending or
+    /// cannot be encoded.
+    async fn answer(mut self, request: Request, raw: RawCall) -> Result<Answered, CallError> {
+        let must_prove = self.layer.verifier.must_prove();
+        for _ in 0..MAX_ATTEMPTS {
+            let Answered { answer, outcome, .. } = self.inner.call(request.unencoded()).await?;
+            let is_absent = match &answer {
+                Answer::Result(content) => *content == NULL || (!must_prove && is_pending(raw.form, content)),
+                Answer::Error(_) => false,
+            };
+            match &answer {
+                Answer::Result(content) if !is_absent => match self.encode(&request, raw.form, content).await
+                {
+                    // The chain may have changed while the content was encoded.
+                    Ok(_) if !self.is_still(&request, raw, content).await? => continue,
+                    Ok((encoded, with)) => {
+                        let outcome = derived(with.unwrap_or(outcome), outcome);
+                        return Ok(Answered::new(Answer::Result(encoded), outcome));
+                    }
+                    Err(Unencoded::Unprovable) if must_prove => return Err(CallError::Unproved),
+                    Err(Unencoded::Unprovable) => {}
+                    Err(Unencoded::Failed(error)) => return Err(error),
+                },
+                _ if must_prove => {
+                    let answer = if is_absent { unknown(request.call()) } else { answer };
+                    return Ok(Answered::new(answer, outcome));
+                }
+                _ => {}
+            }
+            let answered = self.inner.call(request.clone()).await?;
+            let is_lacking = answered.answer.error_code().is_some_and(|code| LACKING.contains(&code));
+            return Ok(match is_absent && is_lacking {
+                true => Answered { answer: unknown(request.call()), ..answered },
+                false => answered,
+            });
+        }
+        Err(CallError::Changed)
+    }
+
+    /// Returns whether the call still means this content. Only encoding on the proof threads takes time.
+    async fn is_still(
+        &mut self,
+        request: &Request,
+        raw: RawCall,
+        content: &Bytes,
+    ) -> Result<bool, CallError> {
+        if raw.query.names_hash() || !matches!(raw.form, RawForm::Block | RawForm::Receipts) {
+            return Ok(true);
+        }
+        let Answered { answer, .. } = self.inner.call(request.unencoded()).await?;
+        Ok(matches!(answer, Answer::Result(now) if now == *content))
+    }
+
+    /// Encodes content, and returns the outcome of the second query, if one was necessary.
+    async fn encode(
+        &mut self,
+        request: &Request,
+        form: RawForm,
+        content: &Bytes,
+    ) -> Result<(Bytes, Option<Outcome>), Unencoded> {
+        match form {
+            RawForm::JsonHeader => {
+                // The hash proves the header, whose members are served as they are.
+                raw::header(content)?;
+                let text = std::str::from_utf8(content).map_err(|_| Unencoded::Unprovable)?;
+                Ok((header_of_block(text).map_err(|_| Unencoded::Unprovable)?, None))
+            }
+            RawForm::Header => Ok((quoted(&raw::header(content)?), None)),
+            RawForm::Transaction => Ok((quoted(&raw::transaction(content)?), None)),
+            RawForm::Receipts => {
+                let (block, _) = Block::read(content.clone()).map_err(|_| Unencoded::Unprovable)?;
+                let receipts = Query::new(Part::Receipts, block.hash());
+                let (method, params) = (receipts.method().into(), receipts.params());
+                let receipts = ReadCall::from(jsonrpc::Call { id: None, method, params });
+                let receipts = Request::alone(request.packet().caller().clone(), receipts);
+                let Answered { answer, outcome, .. } = self.inner.call(receipts).await?;
+                let Answer::Result(receipts) = answer else { return Err(Unencoded::Unprovable) };
+                let whole = Whole::Receipts { receipts, block: content.clone() };
+                Ok((self.encode_whole(whole).await?, Some(outcome)))
+            }
+            RawForm::Block => {
+                let uncles = if raw::has_uncles(content)? { self.uncles(content).await? } else { Vec::new() };
+                let whole = Whole::Block { block: content.clone(), uncles };
+                Ok((self.encode_whole(whole).await?, None))
+            }
+        }
+    }
+
+    async fn encode_whole(&self, whole: Whole) -> Result<Bytes, Unencoded> {
+        let encoded = self.layer.verifier.encode(whole.len(), move || whole.encode()).await;
+        Ok(encoded??)
+    }
+
+    /// Fetches the headers of a block's uncles.
+    async fn uncles(&self, block: &Bytes) -> Result<Vec<Bytes>, Unencoded> {
+        let (block, _) = Block::read(block.clone()).map_err(|_| Unencoded::Unprovable)?;
+        let header = *block.header();
+        let fetches = (0..header.uncles).map(|index| async move {
+            let params = Params::from_own(format!(r#"["{}","{index:#x}"]"#, header.hash));
+            let call = Call::new("eth_getUncleByBlockHashAndIndex", params);
+            match self.layer.upstream.call(call).await.map_err(CallError::Upstream)? {
+                Answer::Result(uncle) => Ok(uncle),
+                Answer::Error(_) => Err(Unencoded::Unprovable),
+            }
+        });
+        try_join_all(fetches).await
+    }
+}
+
+// === impl Whole ===
+
+impl Whole {
+    fn len(&self) -> usize {
+        match self {
+            Self::Block { block, .. } => block.len(),
+            Self::Receipts { receipts, block } => receipts.len() + block.len(),
+        }
+    }
+
+    fn encode(&self) -> Result<Bytes, Failure> {
+        match self {
+            Self::Block { block, uncles } => raw::block(block, uncles).map(|encoded| quoted(&encoded)),
+            Self::Receipts { receipts, block } => {
+                let encoded = raw::receipts(receipts, block)?;
+                let texts: Vec<_> = encoded.iter().map(hex::encode_prefixed).collect();
+                Ok(serde_json::Value::from(texts).to_string().into())
+            }
+        }
+    }
+}
+
+// === impl Unencoded ===
+
+impl From<Failure> for Unencoded {
+    fn from(_: Failure) -> Self {
+        Self::Unprovable
+    }
+}
+
+impl From<Overdue> for Unencoded {
+    fn from(_: Overdue) -> Self {
+        Self::Unprovable
+    }
+}
+
+impl From<CallError> for Unencoded {
+    fn from(error: CallError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Returns bytes as a JSON string.
+fn quoted(bytes: &[u8]) -> Bytes {
+    format!("\"{}\"", hex::encode_prefixed(bytes)).into()
+}
+
+/// Returns whether the content is a transaction that is in no block yet.
+fn is_pending(form: RawForm, content: &Bytes) -> bool {
+    form == RawForm::Transaction
+        && SingleTransaction::read(content.clone()).is_ok_and(|transaction| transaction.place().is_none())
+}
+
+/// Returns the outcome of an answer that is encoded from two contents with these outcomes.
+fn derived(one: Outcome, other: Outcome) -> Outcome {
+    match (one, other) {
+        (Outcome::Hit(_) | Outcome::Derived(_), Outcome::Hit(source) | Outcome::Derived(source)) => {
+            Outcome::Derived(source)
+        }
+        (Outcome::Hit(_) | Outcome::Derived(_), other) => other,
+        (one, _) => one,
+    }
+}
+
+/// Returns geth's answer for content that does not exist.
+fn unknown(call: &ReadCall) -> Answer {
+    match call.method.as_str() {
+        "debug_getRawBlock" => Answer::Error(Bytes::from_static(br#"{"code":-32000,"message":"not found"}"#)),
+        "debug_getRawReceipts" | "eth_getHeaderByHash" | "eth_getHeaderByNumber" => Answer::Result(NULL),
+        _ => Answer::Result(Bytes::from_static(b"\"0x\"")),
+    }
+}
