@@ -3,7 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{
-    At, Part, Query, ShapeError, Tag, params,
+    At, BlockHash, Part, Query, ShapeError, Tag, params,
     query::{read_block, read_hash, read_number_or_tag, requires_canonical},
 };
 use crate::jsonrpc::{Params, Scanner, unescape};
@@ -75,6 +75,22 @@ impl RawCall {
             _ => None,
         };
         raw.filter(|raw| raw.query.at != At::Tag(Tag::Pending))
+    }
+
+    /// Returns the method and the parameters of the same call for the block with this hash.
+    pub fn of_block(self, hash: BlockHash) -> (&'static str, Params) {
+        let method = match self.form {
+            RawForm::JsonHeader => "eth_getHeaderByHash",
+            RawForm::Header => "debug_getRawHeader",
+            RawForm::Block => "debug_getRawBlock",
+            RawForm::Receipts => "debug_getRawReceipts",
+            RawForm::Transaction => "eth_getRawTransactionByBlockHashAndIndex",
+        };
+        let params = match self.query.index {
+            Some(index) => format!(r#"["{hash}","{index}"]"#),
+            None => format!(r#"["{hash}"]"#),
+        };
+        (method, Params::from_own(params))
     }
 }
 

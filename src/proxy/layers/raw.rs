@@ -124,20 +124,44 @@ where
                     Err(Unencoded::Unprovable) => {}
                     Err(Unencoded::Failed(error)) => return Err(error),
                 },
-                _ if must_prove => {
-                    let answer = if is_absent { unknown(request.call()) } else { answer };
-                    return Ok(Answered::new(answer, outcome));
-                }
+                _ if must_prove && is_absent => return Ok(Answered::new(unknown(request.call()), outcome)),
+                // The client did not ask the question that the node refused.
+                _ if must_prove => return Err(CallError::Unproved),
                 _ => {}
             }
-            let answered = self.inner.call(request.clone()).await?;
-            let is_lacking = answered.answer.error_code().is_some_and(|code| LACKING.contains(&code));
-            return Ok(match is_absent && is_lacking {
-                true => Answered { answer: unknown(request.call()), ..answered },
-                false => answered,
-            });
+            return self.forward(request, raw, is_absent).await;
         }
         Err(CallError::Changed)
+    }
+
+    /// Lets the node answer the call. A tag that the packet has pinned to a block means that block.
+    async fn forward(
+        &mut self,
+        request: Request,
+        raw: RawCall,
+        is_absent: bool,
+    ) -> Result<Answered, CallError> {
+        let (packet, unknown) = (request.packet(), unknown(request.call()));
+        let pinned = raw.query.tag().and_then(|tag| packet.tag(tag));
+        let sent = match pinned {
+            Some(link) => own(&request, raw.of_block(link.hash)),
+            None => request.clone(),
+        };
+        let mut answered = self.inner.call(sent).await?;
+        let is_lacking = answered.answer.error_code().is_some_and(|code| LACKING.contains(&code));
+        if is_absent && is_lacking {
+            answered.answer = unknown.clone();
+        }
+        let has_content = answered.answer.is_content() && answered.answer != unknown;
+        match raw.query.tag() {
+            // The node denies the block that other calls of the packet were answered from.
+            Some(tag) if pinned.is_some() && !has_content && !is_lacking => Err(CallError::Left { tag }),
+            // Nothing shows whether this answer is on the branch of the packet's other calls by tag.
+            Some(tag) if pinned.is_none() && has_content && packet.has_several_tags(tag) => {
+                Err(CallError::Left { tag })
+            }
+            _ => Ok(answered),
+        }
     }
 
     /// Returns whether the call still means this content. Only encoding on the proof threads takes time.
@@ -173,9 +197,7 @@ where
             RawForm::Receipts => {
                 let (block, _) = Block::read(content.clone()).map_err(|_| Unencoded::Unprovable)?;
                 let receipts = Query::new(Part::Receipts, block.hash());
-                let (method, params) = (receipts.method().into(), receipts.params());
-                let receipts = ReadCall::from(jsonrpc::Call { id: None, method, params });
-                let receipts = Request::alone(request.packet().caller().clone(), receipts);
+                let receipts = own(request, (receipts.method(), receipts.params()));
                 let Answered { answer, outcome, .. } = self.inner.call(receipts).await?;
                 let Answer::Result(receipts) = answer else { return Err(Unencoded::Unprovable) };
                 let whole = Whole::Receipts { receipts, block: content.clone() };
@@ -250,6 +272,12 @@ impl From<CallError> for Unencoded {
     fn from(error: CallError) -> Self {
         Self::Failed(error)
     }
+}
+
+/// Returns a request of Holdfast's own on behalf of the caller of `request`.
+fn own(request: &Request, (method, params): (&'static str, Params)) -> Request {
+    let call = jsonrpc::Call { id: None, method: method.into(), params };
+    Request::alone(request.packet().caller().clone(), ReadCall::from(call))
 }
 
 /// Returns bytes as a JSON string.

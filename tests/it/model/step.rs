@@ -137,6 +137,8 @@ pub enum Question {
     BlockReceipts(Place),
     CountByNumber(Place),
     UncleCount(Place),
+    Header(Place),
+    RawReceipts(Place),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -185,6 +187,8 @@ pub fn question() -> impl Strategy<Value = Question> {
         1 => place().prop_map(Question::BlockReceipts),
         1 => place().prop_map(Question::CountByNumber),
         1 => place().prop_map(Question::UncleCount),
+        1 => place().prop_map(Question::Header),
+        1 => place().prop_map(Question::RawReceipts),
     ]
 }
 
@@ -195,7 +199,8 @@ fn tagged_question() -> impl Strategy<Value = Question> {
         3 => (tag.clone(), any::<bool>()).prop_map(|(tag, full)| Question::BlockByNumber(tag, full)),
         1 => (tag.clone(), 0u8..2).prop_map(|(tag, index)| Question::TransactionAtNumber(tag, index)),
         2 => tag.clone().prop_map(Question::BlockReceipts),
-        1 => tag.prop_map(Question::CountByNumber),
+        1 => tag.clone().prop_map(Question::CountByNumber),
+        1 => tag.prop_map(Question::RawReceipts),
         1 => Just(Question::BlockNumber),
     ]
 }

@@ -582,6 +582,14 @@ impl World {
                 let (name, subject) = place(at);
                 ("eth_getUncleCountByBlockNumber", json!([name]), subject)
             }
+            Question::Header(at) => {
+                let (name, subject) = place(at);
+                ("eth_getHeaderByNumber", json!([name]), subject)
+            }
+            Question::RawReceipts(at) => {
+                let (name, subject) = place(at);
+                ("debug_getRawReceipts", json!([name]), subject)
+            }
         };
         Call { question, method, params, subject }
     }

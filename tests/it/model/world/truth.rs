@@ -1,6 +1,8 @@
 //! Comparison of answers with the states of the node.
 
+use alloy_primitives::hex;
 use bytes::Bytes;
+use holdfast::{eth::header_of_block, verify::prove::raw};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -187,9 +189,11 @@ impl World {
                 };
                 self.transactions_of(block).get(index) == Some(&asked) && same(truth)
             }
-            Question::BlockReceipts(_) | Question::CountByNumber(_) | Question::UncleCount(_) => {
-                somewhere(&|block| same(self.cut(call.question, block)))
-            }
+            Question::BlockReceipts(_)
+            | Question::CountByNumber(_)
+            | Question::UncleCount(_)
+            | Question::Header(_)
+            | Question::RawReceipts(_) => somewhere(&|block| same(self.cut(call.question, block))),
             Question::BlockNumber => true,
         }
     }
@@ -243,10 +247,17 @@ impl World {
             Question::TransactionAtNumber(_, index) | Question::TransactionAtHash(_, index) => {
                 self.transaction(block, usize::from(index))
             }
-            Question::BlockReceipts(_) => match self.archive.get(&block) {
-                Some(archived) => Some(archived.receipts.clone()),
-                None => self.chain.receipts_json(block),
-            },
+            Question::BlockReceipts(_) => self.receipts(block),
+            Question::Header(_) => {
+                let block = self.block(block, false);
+                block.map(|block| header_of_block(std::str::from_utf8(&block).unwrap()).unwrap())
+            }
+            Question::RawReceipts(_) => {
+                self.block(block, true).zip(self.receipts(block)).map(|(block, all)| {
+                    let encoded = raw::receipts(&all, &block).unwrap();
+                    json!(encoded.iter().map(hex::encode_prefixed).collect::<Vec<_>>()).to_string().into()
+                })
+            }
             Question::CountByNumber(_) => {
                 Some(format!("\"{:#x}\"", self.transactions_of(block).len()).into())
             }
@@ -260,6 +271,13 @@ impl World {
         match self.archive.get(&block) {
             Some(archived) => Some(if full { &archived.full } else { &archived.with_hashes }.clone()),
             None => self.chain.block_json(block, full),
+        }
+    }
+
+    fn receipts(&self, block: Hash) -> Option<Bytes> {
+        match self.archive.get(&block) {
+            Some(archived) => Some(archived.receipts.clone()),
+            None => self.chain.receipts_json(block),
         }
     }
 
