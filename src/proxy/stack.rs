@@ -10,7 +10,8 @@ use super::{
     error::CallError,
     head::{HeadTracker, SharedView},
     layers::{
-        admit::AdmitLayer, cached::CachedLayer, deadline::DeadlineLayer, measure::MeasureLayer, raw::RawLayer,
+        admit::AdmitLayer, cached::CachedLayer, deadline::DeadlineLayer, deflate::DeflateLayer,
+        measure::MeasureLayer, raw::RawLayer,
     },
     lookup::{CacheLookup, CacheState},
     miss::{
@@ -136,6 +137,7 @@ pub fn proxy(
         .layer(CachedLayer { lookup, view, identity })
         // Around all work that may wait.
         .layer(DeadlineLayer(reloadable.call_timeout.clone()))
+        .layer(DeflateLayer::new())
         .service(responder);
     Proxy { service, follower, status, inspector, warmer, reloadable }
 }

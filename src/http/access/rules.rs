@@ -150,6 +150,7 @@ impl AccessRules {
     ) -> Result<Caller, HttpError> {
         host::check(request, &self.hosts, is_loopback).map_err(HttpError::Host)?;
         let origin = first(request.headers(), &header::ORIGIN).cloned();
+        let is_remote = peer.is_some_and(|peer| !peer.to_canonical().is_loopback());
         if !self.keys.is_empty() {
             let key = self.key(request).map_err(|error| self.refuse_unauthenticated(error, request, peer))?;
             debug!(key = key.name, "request admitted");
@@ -160,12 +161,13 @@ impl AccessRules {
                 bucket: key.bucket.clone(),
                 client,
                 gzip: false,
+                is_remote,
             });
         }
         let address = self.address(request, peer);
         let bucket = self.subnets.as_ref().zip(address).map(|(subnets, address)| subnets.bucket(address));
         let client = address.map(|address| client_at(address, is_loopback, &self.trusted_proxies));
-        Ok(Caller { origin, policy: self.policy.clone(), bucket, client, gzip: false })
+        Ok(Caller { origin, policy: self.policy.clone(), bucket, client, gzip: false, is_remote })
     }
 
     fn address<B>(&self, request: &Request<B>, peer: Option<IpAddr>) -> Option<IpAddr> {

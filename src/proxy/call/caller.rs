@@ -20,6 +20,8 @@ pub struct Caller {
     pub client: Option<Client>,
     /// Whether the client accepts gzip.
     pub gzip: bool,
+    /// Whether the client is on another machine, so that compressing an answer saves time.
+    pub is_remote: bool,
 }
 
 // === impl Caller ===

@@ -7,10 +7,12 @@
 //! raw       encodes blocks, receipts and transactions
 //! cached    answers hits from the cache
 //! deadline  limits the time of a miss
+//! deflate   compresses forwarded answers
 //! ```
 
 pub(super) mod admit;
 pub(super) mod cached;
 pub(super) mod deadline;
+pub(super) mod deflate;
 pub(super) mod measure;
 pub(super) mod raw;

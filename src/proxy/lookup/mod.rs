@@ -33,7 +33,7 @@ mod uncacheable;
 
 pub(super) use self::{
     cache_lookup::CacheLookup,
-    plan::{CachedAnswer, LookupPlan},
+    plan::{CachedAnswer, LookupPlan, WORTHWHILE},
     state::CacheState,
     tags::TagMeaning,
 };

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Size below which compression gains nothing: such a text fits into about one network packet anyway.
-const WORTHWHILE: usize = 1024;
+pub(crate) const WORTHWHILE: usize = 1024;
 
 /// A hit, or the next step of a miss.
 #[derive(Clone, Debug)]

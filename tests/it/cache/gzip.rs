@@ -1,11 +1,17 @@
 //! Cached answers as gzip. The proxy deflates each entry once, builds answers around the deflated bytes, and never
 //! uses the deflated form of replaced content.
 
-use std::{process::Command, sync::Arc, time::Duration};
+use std::{
+    io::{Read, Write},
+    net::{IpAddr, Ipv4Addr, UdpSocket},
+    process::Command,
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use bytesize::ByteSize;
-use flate2::{Decompress, FlushDecompress};
+use flate2::{Decompress, FlushDecompress, read::GzDecoder};
 use holdfast::{
     cache::{self, Cache, Deflated, Whole},
     config::Config,
@@ -226,6 +232,58 @@ async fn gzip_has_the_right_length_over_sockets() {
         assert!(response.header("vary").is_some_and(|vary| vary.contains("accept-encoding")));
         assert_eq!(response.header("content-length"), Some(response.body.len().to_string().as_str()));
         assert!(response.body.len() < 100_000, "{}", response.body.len());
+    }
+}
+
+/// Returns the address of this machine in its network, if it has one. Nothing is sent.
+fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback())
+}
+
+#[tokio::test]
+async fn forwarded_answers_are_gzip_for_clients_elsewhere() {
+    let Some(elsewhere) = own_address() else {
+        let message = "LEFT OUT: forwarded_answers_are_gzip_for_clients_elsewhere: there is no network\n";
+        let _ = std::io::stderr().write_all(message.as_bytes());
+        return;
+    };
+    let node = upstream::devchain().blocks(100, 1).run().await;
+    let proxy = proxy::new()
+        .upstream(&node)
+        .config(|config| config.listen = "0.0.0.0:0".parse().unwrap())
+        .run()
+        .await;
+    let port = proxy.address().port();
+    let long = ("eth_feeHistory", json!(["0x64", "latest", [10, 50, 90]]));
+    let short = ("eth_gasPrice", json!([]));
+    for (address, (method, params), encoding) in [
+        (elsewhere, &long, Some("gzip")),
+        (elsewhere, &short, None),
+        (Ipv4Addr::LOCALHOST.into(), &long, None),
+    ] {
+        let body = call(method, params, &json!("an id"));
+        let mut raw = client::Raw::connect((address, port).into()).await;
+        raw.write(format!("{}{body}", client::post_head(body.len()))).await;
+        let plain = raw.response().await;
+        let truth: Value = serde_json::from_slice(&node.answer(method, params).unwrap()).unwrap();
+        assert_eq!((plain.header("content-encoding"), &plain.json()["result"]), (None, &truth), "{address}");
+        let head = client::post_head(body.len()).replace("host:", "accept-encoding: gzip\r\nhost:");
+        raw.write(format!("{head}{body}")).await;
+        let answer = raw.response().await;
+        assert_eq!(answer.header("content-encoding"), encoding, "{address} {method}");
+        if encoding.is_some() {
+            assert!(
+                answer.body.len() * 2 < plain.body.len(),
+                "{} of {}",
+                answer.body.len(),
+                plain.body.len()
+            );
+            let mut text = Vec::new();
+            GzDecoder::new(&answer.body[..]).read_to_end(&mut text).unwrap();
+            assert!(text == plain.body);
+        }
     }
 }
 
