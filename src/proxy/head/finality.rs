@@ -85,7 +85,7 @@ impl FinalityTracker {
             shown => shown?,
         };
         match shown {
-            Ok(shown) if shown.block.hash() == hash => Ok(FinalCheck::Stands),
+            Ok(shown) if shown.header.hash == hash => Ok(FinalCheck::Stands),
             Ok(shown) => {
                 self.source.check_chain(shown.by).await?;
                 let now = self.view.clock().now();
@@ -98,7 +98,7 @@ impl FinalityTracker {
                     is_news
                 });
                 if is_news {
-                    self.alarm(number, &format!("{hash} became {}", shown.block.hash()));
+                    self.alarm(number, &format!("{hash} became {}", shown.header.hash));
                 }
                 Ok(FinalCheck::Alarm)
             }
@@ -322,8 +322,8 @@ impl FinalityTracker {
         final_now: BlockNumber,
     ) -> Result<Option<BlockHash>, UpstreamError> {
         match self.source.request(number, self.view.clock().now()).await? {
-            Ok(shown) if shown.block.hash() == hash => Ok(None),
-            Ok(shown) => self.source.check_chain(shown.by).await.map(|()| Some(shown.block.hash())),
+            Ok(shown) if shown.header.hash == hash => Ok(None),
+            Ok(shown) => self.source.check_chain(shown.by).await.map(|()| Some(shown.header.hash)),
             Err(NotShown::Absent(Some(by)))
                 if number < final_now && self.upstream.has_reached(by, final_now) =>
             {

@@ -6,7 +6,7 @@ use super::{known::KnownAt, view::SharedView};
 use crate::{
     cache::Cache,
     chain::{Gap, Link, Stamp},
-    eth::{At, BlockHash, BlockNumber, BlockWithHashes, Part, Query, Tag},
+    eth::{At, Block, BlockHash, BlockNumber, Header, Part, Query, Tag},
     jsonrpc::Answer,
     proxy::{metrics::Metrics, parts::ProxyParts},
     upstream::{
@@ -18,9 +18,9 @@ use crate::{
 
 /// A block that an endpoint showed.
 pub(crate) struct Shown {
-    pub(crate) block: Arc<Verified<BlockWithHashes>>,
-    /// Whether the block may be stored in the cache.
-    is_storable: bool,
+    pub(crate) header: Header,
+    /// The block itself, if it may be stored in the cache.
+    storable: Option<Content>,
     /// The endpoint that showed the block.
     pub(crate) by: Option<EndpointId>,
 }
@@ -61,13 +61,18 @@ impl HeaderSource {
         Ok(self.request(at, sent).await?.ok())
     }
 
+    /// Fetches the head as this part, which is a block with full transactions or with their hashes.
+    pub(super) async fn fetch_head(&self, part: Part, sent: Stamp) -> Result<Option<Shown>, UpstreamError> {
+        Ok(self.request_by(None, Query::new(part, Tag::Latest), sent).await?.ok())
+    }
+
     /// Requests a block from the primary endpoint. The inner error says why the endpoint showed no block.
     pub(super) async fn request(
         &self,
         at: impl Into<At>,
         sent: Stamp,
     ) -> Result<Result<Shown, NotShown>, UpstreamError> {
-        self.request_by(None, at.into(), sent).await
+        self.request_by(None, with_hashes(at), sent).await
     }
 
     /// Requests a block from `endpoint`, or from the primary endpoint if `endpoint` is `None`.
@@ -76,18 +81,18 @@ impl HeaderSource {
         endpoint: Option<EndpointId>,
         at: impl Into<At>,
     ) -> Result<Result<Shown, NotShown>, UpstreamError> {
-        self.request_by(endpoint, at.into(), self.view.clock().now()).await
+        self.request_by(endpoint, with_hashes(at), self.view.clock().now()).await
     }
 
     async fn request_by(
         &self,
         endpoint: Option<EndpointId>,
-        at: At,
+        query: Query,
         sent: Stamp,
     ) -> Result<Result<Shown, NotShown>, UpstreamError> {
-        let (call, check) = self.call(at, sent);
+        let (call, check) = self.call(query, sent);
         let by = AnsweredBy::default();
-        let (is_finalized, is_tag) = (at == At::Tag(Tag::Finalized), matches!(at, At::Tag(_)));
+        let (is_finalized, is_tag) = (query.at == At::Tag(Tag::Finalized), query.tag().is_some());
         self.metrics.upkeep(1);
         let call = call.with_answered_by(&by);
         let asked_call = call.clone();
@@ -119,8 +124,10 @@ impl HeaderSource {
     /// Fetches the blocks of a gap in one batch, and returns the blocks that arrive. Fails only if the fetch is
     /// cancelled because no client waits any more. The missing blocks then say nothing about the head.
     pub(super) async fn fetch_gap(&self, gap: Gap, sent: Stamp) -> Result<Vec<Link>, UpstreamError> {
-        let (calls, checks): (Vec<_>, Vec<_>) =
-            (gap.from.0..=gap.to.0).map(BlockNumber).map(|number| self.call(number, sent)).unzip();
+        let (calls, checks): (Vec<_>, Vec<_>) = (gap.from.0..=gap.to.0)
+            .map(BlockNumber)
+            .map(|number| self.call(with_hashes(number), sent))
+            .unzip();
         self.metrics.upkeep(calls.len() as u64);
         let answers = self.upstream.call_all(calls).await;
         let Ok(answers) = answers else { return Ok(Vec::new()) };
@@ -179,14 +186,13 @@ impl HeaderSource {
         than: EndpointId,
         sent: Stamp,
     ) -> Option<(EndpointId, Option<BlockNumber>)> {
-        let (call, _) = self.call(Tag::Latest, sent);
+        let (call, _) = self.call(with_hashes(Tag::Latest), sent);
         self.metrics.upkeep(1);
         let (other, verdict) = self.upstream.call_another(than, call).await?;
         Some((other, self.shown(verdict, false).map(|shown| shown.link().number)))
     }
 
-    fn call(&self, at: impl Into<At>, sent: Stamp) -> (Call, Check) {
-        let query = Query::new(Part::BlockWithHashes, at);
+    fn call(&self, query: Query, sent: Stamp) -> (Call, Check) {
         let known = KnownAt::new(self.cache.clone(), self.view.clone(), sent);
         let check = Check::new(self.verifier.clone(), query, Arc::new(known));
         let (block, is_head) = (query.number(), query.at == At::Tag(Tag::Latest));
@@ -200,33 +206,59 @@ impl HeaderSource {
     /// demands full proof.
     fn shown(&self, verdict: Option<Verdict>, is_finalized: bool) -> Option<Shown> {
         match verdict? {
-            Verdict::Passed(Content::BlockWithHashes(with_hashes)) => {
-                Some(Shown { block: with_hashes, is_storable: true, by: None })
+            Verdict::Passed(content) => {
+                Some(Shown { header: header(&content)?, storable: Some(content), by: None })
             }
-            Verdict::Unproved(_, Some(Content::BlockWithHashes(with_hashes))) => {
+            Verdict::Unproved(_, Some(content)) => {
                 let waits = is_finalized || self.verifier.demands_proof(Kind::Header);
                 // `Partial` is enough, because the view uses only the header. The rest of the block may follow rules
                 // that this program does not know.
-                let is_enough = with_hashes.level() >= Level::Partial || !waits || !self.verifier.is_sure();
-                is_enough.then_some(Shown { block: with_hashes, is_storable: false, by: None })
+                let is_enough = content.level() >= Level::Partial || !waits || !self.verifier.is_sure();
+                let header = header(&content)?;
+                is_enough.then_some(Shown { header, storable: None, by: None })
             }
             _ => None,
         }
     }
 
     /// Stores a block with hashes in the cache, unless the configuration demands a proof and the block has none.
-    pub(super) fn store(&self, shown: Shown) {
-        if shown.is_storable && (shown.block.is_proved() || !self.verifier.demands_proof(Kind::Transactions))
-        {
-            self.cache.insert_block_with_hashes(&shown.block);
+    /// Returns a block with full transactions, which the caller must store.
+    pub(super) fn store(&self, shown: Shown) -> Option<Arc<Verified<Block>>> {
+        match shown.storable? {
+            Content::Block(block) => return Some(block),
+            Content::BlockWithHashes(with_hashes)
+                if with_hashes.is_proved() || !self.verifier.demands_proof(Kind::Transactions) =>
+            {
+                self.cache.insert_block_with_hashes(&with_hashes);
+            }
+            _ => {}
         }
+        None
     }
 }
 
 // === impl Shown ===
 
 impl Shown {
+    /// Returns whether the block passed all checks, so that the cache may store it.
+    pub(super) fn is_storable(&self) -> bool {
+        self.storable.is_some()
+    }
+
     pub(super) fn link(&self) -> Link {
-        Link::from(self.block.header())
+        Link::from(&self.header)
+    }
+}
+
+fn with_hashes(at: impl Into<At>) -> Query {
+    Query::new(Part::BlockWithHashes, at)
+}
+
+/// Returns the header of a block in either form.
+fn header(content: &Content) -> Option<Header> {
+    match content {
+        Content::Block(block) => Some(*block.header()),
+        Content::BlockWithHashes(with_hashes) => Some(*with_hashes.header()),
+        Content::Receipts(_) | Content::Transaction(_) | Content::Receipt(_) => None,
     }
 }

@@ -27,10 +27,11 @@ use super::{
 use crate::{
     chain::{Finalized, HeadChange, Link, Stamp},
     context::CallContext,
-    eth::{BlockHash, BlockNumber, Tag},
+    eth::{Block, BlockHash, BlockNumber, Part, Tag},
     proxy::{call::single_flight::Coalesce, metrics::Metrics, parts::ProxyParts, reorgs::Reorgs},
     timeout::timeout,
     upstream::{EndpointId, Upstream, UpstreamError},
+    verify::Verified,
 };
 
 /// Longest wait for the finalized block; after that, calls go on without it.
@@ -38,6 +39,9 @@ const FINALITY_PATIENCE: Duration = Duration::from_secs(2);
 /// Pause before the next wait for the finalized block if the node said that it has none. If the node did not answer,
 /// the pause begins at [`FINALITY_PATIENCE`] and doubles up to this value.
 const FINALITY_AGAIN: Duration = Duration::from_secs(60);
+
+/// Time without requests for a full head, after the upstream did not show one.
+const FULL_HEAD_AGAIN: Duration = Duration::from_secs(60);
 
 /// Longest wait of a call for a finality update.
 const UPDATE_PATIENCE: Duration = Duration::from_secs(2);
@@ -58,7 +62,7 @@ pub(crate) struct HeadTracker {
     finality: Arc<FinalityTracker>,
     upstream: Upstream,
     metrics: Metrics,
-    refreshes: Coalesce<Tag, Result<(), UpstreamError>>,
+    refreshes: Coalesce<Tag, Result<Option<Arc<Verified<Block>>>, UpstreamError>>,
     /// The running finality update.
     updating: SingleTask,
     times: Mutex<RefreshTimes>,
@@ -73,6 +77,8 @@ pub(crate) struct HeadTracker {
 struct RefreshTimes {
     /// Time of the last failed wait for the finalized block, and the pause before the next wait.
     no_finality: Option<(Instant, Duration)>,
+    /// Time of the last head that was not shown with full transactions, although with hashes.
+    no_full_head: Option<Instant>,
     /// Block interval of the chain.
     pace: Pace,
 }
@@ -158,13 +164,20 @@ impl HeadTracker {
     }
 
     /// Fetches the block of `tag`, or joins a refresh that is recent enough for a call that arrived at `arrival`.
+    pub(crate) async fn refresh(self: &Arc<Self>, tag: Tag, arrival: Stamp) -> Result<(), UpstreamError> {
+        self.refresh_as(Part::BlockWithHashes, tag, arrival).await.map(drop)
+    }
+
+    /// Like [`refresh`](Self::refresh), but fetches the head as `part`, if that part is a full block and the upstream
+    /// shows full blocks. Returns the full block, which the caller must store.
     ///
     /// The future is boxed, because a refresh of one tag can start a refresh of another.
-    pub(crate) fn refresh(
+    pub(crate) fn refresh_as(
         self: &Arc<Self>,
+        part: Part,
         tag: Tag,
         arrival: Stamp,
-    ) -> BoxFuture<'static, Result<(), UpstreamError>> {
+    ) -> BoxFuture<'static, Result<Option<Arc<Verified<Block>>>, UpstreamError>> {
         let this = self.clone();
         Box::pin(async move {
             let now = this.view.clock().now();
@@ -179,10 +192,10 @@ impl HeadTracker {
                     context.scope(async move {
                         let metrics = asking.metrics.clone();
                         let refreshed = match tag {
-                            Tag::Latest => asking.refresh_head(now).await,
-                            Tag::Safe => asking.refresh_safe(now).await,
-                            Tag::Finalized => asking.refresh_finalized(now).await,
-                            Tag::Earliest | Tag::Pending => return Ok(()),
+                            Tag::Latest => asking.refresh_head(part, now).await,
+                            Tag::Safe => asking.refresh_safe(now).await.map(|()| None),
+                            Tag::Finalized => asking.refresh_finalized(now).await.map(|()| None),
+                            Tag::Earliest | Tag::Pending => return Ok(None),
                         };
                         if !matches!(refreshed, Err(UpstreamError::Cancelled)) {
                             metrics.refreshed(tag, refreshed.is_ok());
@@ -227,28 +240,32 @@ impl HeadTracker {
         &self.reorgs
     }
 
-    async fn refresh_head(self: Arc<Self>, sent: Stamp) -> Result<(), UpstreamError> {
+    async fn refresh_head(
+        self: Arc<Self>,
+        part: Part,
+        sent: Stamp,
+    ) -> Result<Option<Arc<Verified<Block>>>, UpstreamError> {
         if !self.view.tracker().may_refresh(sent) {
             // The upstream denied the finalized block less than a second ago, so do not ask again yet.
-            return Ok(());
+            return Ok(None);
         }
         self.view.change(|tracker| tracker.begin_refresh(sent));
         let (wall, mut sent) = (self.view.wall(), sent);
-        let mut shown = self.fetch_head(sent).await;
+        let mut shown = self.fetch_head(part, sent).await;
         match &shown {
             // After this error another endpoint is primary. After an alarm (the next arm) the view is empty. In both
             // cases the view ignores answers to earlier requests, so send a new request.
             Err(UpstreamError::WrongChain(_)) => {
                 sent = self.view.clock().now();
-                shown = self.fetch_head(sent).await;
+                shown = self.fetch_head(part, sent).await;
             }
             Ok(None) if !self.view.tracker().is_suspended() => {
                 sent = self.view.clock().now();
-                shown = self.fetch_head(sent).await;
+                shown = self.fetch_head(part, sent).await;
             }
             Ok(_) | Err(_) => {}
         }
-        let Some(ShownHead { shown, between, finalized }) = shown? else { return Ok(()) };
+        let Some(ShownHead { shown, between, finalized }) = shown? else { return Ok(None) };
         let link = shown.link();
         let now = self.view.clock().now();
         let (change, links, alarmed, was_suspended) = self.view.change(|tracker| {
@@ -276,7 +293,7 @@ impl HeadTracker {
         }
         let shown_by = shown.by;
         self.report(change, link, shown_by);
-        self.source.store(shown);
+        let block = self.source.store(shown);
         if !matches!(change, HeadChange::Outdated | HeadChange::Same | HeadChange::Lag) {
             self.view.note_move(now);
             self.times.lock().pace.record_head(link.number, now.time);
@@ -289,7 +306,7 @@ impl HeadTracker {
             let this = self.clone();
             tokio::spawn(async move { this.refresh(Tag::Finalized, now).await });
         }
-        Ok(())
+        Ok(block)
     }
 
     /// If a comparison is due, compares the head of the primary endpoint `by` with the head of another endpoint, in the
@@ -316,8 +333,12 @@ impl HeadTracker {
     /// Fetches the head, the blocks between the head and the window as far as they arrive, and the finalized block if
     /// the head does not link to it. Returns `None` if the view must not accept the head, because the endpoint denied
     /// the finalized block or showed another block in its place.
-    async fn fetch_head(self: &Arc<Self>, sent: Stamp) -> Result<Option<ShownHead>, UpstreamError> {
-        let Some(shown) = self.source.fetch(Tag::Latest, sent).await? else {
+    async fn fetch_head(
+        self: &Arc<Self>,
+        part: Part,
+        sent: Stamp,
+    ) -> Result<Option<ShownHead>, UpstreamError> {
+        let Some(shown) = self.show_head(part, sent).await? else {
             return Err(UpstreamError::Empty);
         };
         let link = shown.link();
@@ -356,6 +377,23 @@ impl HeadTracker {
             FinalCheck::Stands => Some(ShownHead { shown, between, finalized: Some(finalized) }),
             FinalCheck::Suspended | FinalCheck::Alarm => None,
         })
+    }
+
+    /// Fetches the head as `part`. If the upstream does not show it with full transactions, because they are too large,
+    /// wrong, or cannot be proved in time, fetches it with hashes: the view must follow the chain in any case.
+    async fn show_head(&self, part: Part, sent: Stamp) -> Result<Option<Shown>, UpstreamError> {
+        let failed = self.times.lock().no_full_head;
+        if part == Part::Block && failed.is_none_or(|since| since.elapsed() >= FULL_HEAD_AGAIN) {
+            match self.source.fetch_head(Part::Block, sent).await {
+                Ok(Some(shown)) if shown.is_storable() => return Ok(Some(shown)),
+                Ok(_)
+                | Err(UpstreamError::TooLarge { .. } | UpstreamError::Rejected(_) | UpstreamError::Busy) => {
+                    self.times.lock().no_full_head = Some(Instant::now());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.source.fetch_head(Part::BlockWithHashes, sent).await
     }
 
     fn report(&self, change: HeadChange, head: Link, by: Option<EndpointId>) {

@@ -219,7 +219,7 @@ impl Answerer {
                     self.head.refresh(Tag::Latest, view.clock().now()).await
                 }
                 TagMeaning::Nothing => return Ok(None),
-                TagMeaning::Unknown => self.head.refresh(tag, arrival).await,
+                TagMeaning::Unknown => self.refresh_for(asked, tag, arrival).await,
                 TagMeaning::Unsure => self.head.refresh(Tag::Latest, view.clock().now()).await,
                 TagMeaning::Apart => match packet.realign(tag) {
                     Some(tags) => self.refresh_all(&tags).await,
@@ -244,6 +244,17 @@ impl Answerer {
             TagMeaning::Apart | TagMeaning::Unsure => Err(CallError::Left { tag }),
             TagMeaning::Unknown | TagMeaning::Nothing => Ok(None),
         }
+    }
+
+    /// Refreshes a tag in the form that the call wants, so that a client that polls full blocks causes one upstream
+    /// call per poll. Stores the full block.
+    async fn refresh_for(&self, asked: &QueryCall, tag: Tag, arrival: Stamp) -> Result<(), UpstreamError> {
+        let generation = self.view.generation();
+        let block = self.head.refresh_as(asked.query.part, tag, arrival).await?;
+        if let Some(block) = block.filter(|_| self.view.generation() == generation) {
+            self.fetcher.store_if_canonical(Content::Block(block), None).await;
+        }
+        Ok(())
     }
 
     /// Refreshes these tags, and the head last, even if a call of the packet has used the head already. Otherwise the

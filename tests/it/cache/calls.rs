@@ -9,7 +9,7 @@ use alloy_primitives::{B256, hex};
 use futures_util::future::join_all;
 use holdfast::{
     config::Config,
-    devchain::{DevChain, Fault, RecordedCall},
+    devchain::{DevChain, Fault, Lie, RecordedCall},
 };
 use serde_json::{Value, json};
 use tokio::time::{self, Instant};
@@ -388,5 +388,48 @@ async fn an_index_past_the_end_costs_one_call() {
         let (content, upkeep) = counted(&chain);
         println!("{method} {place} past the end: {} call, {upkeep} upkeep", content.len());
         assert_eq!(content.len(), 1, "{content:?}");
+    }
+}
+
+/// A client that polls the whole head each second costs no more calls than without a proxy.
+#[tokio::test(start_paused = true)]
+async fn poll_of_the_full_head_is_one_call() {
+    let chain = upstream::devchain().blocks(30, 5).chain();
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask("eth_blockNumber", json!([])).await;
+    time::sleep(Duration::from_millis(1_001)).await;
+    chain.clear_calls();
+    for second in 0..24 {
+        if second % 2 == 0 {
+            chain.mine(5);
+        }
+        let params = json!(["latest", true]);
+        asks(&program, &chain, "eth_getBlockByNumber", params).await;
+        time::sleep(Duration::from_millis(1_001)).await;
+    }
+    let calls: Vec<_> = chain.calls().into_iter().map(|call| (call.method, call.params)).collect();
+    assert!(calls.len() <= 25, "{} calls: {calls:#?}", calls.len());
+}
+
+/// If the node refuses full blocks, or shows wrong ones, the proxy follows the chain by blocks with hashes.
+#[tokio::test(start_paused = true)]
+async fn head_is_followed_though_its_full_form_fails() {
+    for lies in [false, true] {
+        let chain = upstream::devchain().blocks(30, 5).chain();
+        let program = in_memory::program(&chain, &Config::default());
+        let full = r#"eth_getBlockByNumber["latest",true]*"#;
+        if lies {
+            chain.fail(Lie::Field("gasUsed".to_owned(), json!("0x1"))).on(full).always();
+        } else {
+            chain.fail(Fault::Error { code: -32008, message: "too big".to_owned() }).on(full).always();
+        }
+        for _ in 0..4 {
+            chain.mine(5);
+            let params = json!(["latest", true]);
+            let own = chain.block_json(chain.head().hash, true).unwrap();
+            let own: Value = serde_json::from_slice(&own).unwrap();
+            assert_eq!(program.ask("eth_getBlockByNumber", params).await, own);
+            time::sleep(Duration::from_millis(1_001)).await;
+        }
     }
 }
