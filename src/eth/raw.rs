@@ -35,6 +35,15 @@ pub struct RawCall {
     pub query: Query,
 }
 
+// === impl RawForm ===
+
+impl RawForm {
+    /// Returns whether the form contains a whole block or all receipts of a block.
+    pub fn is_whole(self) -> bool {
+        matches!(self, Self::Block | Self::Receipts)
+    }
+}
+
 // === impl RawCall ===
 
 impl RawCall {

@@ -102,7 +102,7 @@ where
     S: Service<Request, Response = Answered, Error = CallError, Future: Send> + Clone + Send + Sync + 'static,
 {
     /// Answers a call with encoded content. The node answers it as asked if the content does not exist, is pending or
-    /// cannot be encoded.
+    /// cannot be encoded. If the chain changed meanwhile, starts over.
     async fn answer(mut self, request: Request, raw: RawCall) -> Result<Answered, CallError> {
         let must_prove = self.layer.verifier.must_prove();
         for _ in 0..MAX_ATTEMPTS {
@@ -111,25 +111,37 @@ where
                 Answer::Result(content) => *content == NULL || (!must_prove && is_pending(raw.form, content)),
                 Answer::Error(_) => false,
             };
-            match &answer {
-                Answer::Result(content) if !is_absent => match self.encode(&request, raw.form, content).await
-                {
-                    // The chain may have changed while the content was encoded.
-                    Ok(_) if !self.is_still(&request, raw, content).await? => continue,
-                    Ok((encoded, with)) => {
-                        let outcome = derived(with.unwrap_or(outcome), outcome);
-                        return Ok(Answered::new(Answer::Result(encoded), outcome));
+            let encoded = match &answer {
+                Answer::Result(content) if !is_absent => self.encode(&request, raw.form, content).await,
+                _ => Err(Unencoded::Unprovable),
+            };
+            let answered = match encoded {
+                Ok((encoded, with)) => {
+                    let outcome = derived(with.unwrap_or(outcome), outcome);
+                    let answered = Answered::new(Answer::Result(encoded), outcome);
+                    if !raw.form.is_whole() {
+                        return Ok(answered);
                     }
-                    Err(Unencoded::Unprovable) if must_prove => return Err(CallError::Unproved),
-                    Err(Unencoded::Unprovable) => {}
-                    Err(Unencoded::Failed(error)) => return Err(error),
-                },
-                _ if must_prove && is_absent => return Ok(Answered::new(unknown(request.call()), outcome)),
-                // The client did not ask the question that the node refused.
-                _ if must_prove => return Err(CallError::Unproved),
-                _ => {}
+                    answered
+                }
+                Err(Unencoded::Failed(error)) => return Err(error),
+                Err(Unencoded::Unprovable) if must_prove && is_absent => {
+                    return Ok(Answered::new(unknown(request.call()), outcome));
+                }
+                Err(Unencoded::Unprovable) if must_prove => return Err(CallError::Unproved),
+                Err(Unencoded::Unprovable) => self.forward(&request, raw, is_absent).await?,
+            };
+            if raw.query.names_hash() || raw.query.transaction().is_some() {
+                return Ok(answered);
             }
-            return self.forward(request, raw, is_absent).await;
+            // Encoding on the proof threads and forwarding take time, and nothing else checks their answers.
+            let now = self.inner.call(request.unencoded()).await?.answer;
+            if now == answer {
+                return Ok(match is_absent && has_content(&request, &answered) {
+                    true => Answered::new(unknown(request.call()), answered.outcome),
+                    false => answered,
+                });
+            }
         }
         Err(CallError::Changed)
     }
@@ -137,22 +149,22 @@ where
     /// Lets the node answer the call. A tag that the packet has pinned to a block means that block.
     async fn forward(
         &mut self,
-        request: Request,
+        request: &Request,
         raw: RawCall,
         is_absent: bool,
     ) -> Result<Answered, CallError> {
-        let (packet, unknown) = (request.packet(), unknown(request.call()));
+        let packet = request.packet();
         let pinned = raw.query.tag().and_then(|tag| packet.tag(tag));
         let sent = match pinned {
-            Some(link) => own(&request, raw.of_block(link.hash)),
+            Some(link) => own(request, raw.of_block(link.hash)),
             None => request.clone(),
         };
         let mut answered = self.inner.call(sent).await?;
         let is_lacking = answered.answer.error_code().is_some_and(|code| LACKING.contains(&code));
         if is_absent && is_lacking {
-            answered.answer = unknown.clone();
+            answered.answer = unknown(request.call());
         }
-        let has_content = answered.answer.is_content() && answered.answer != unknown;
+        let has_content = has_content(request, &answered);
         match raw.query.tag() {
             // The node denies the block that other calls of the packet were answered from.
             Some(tag) if pinned.is_some() && !has_content && !is_lacking => Err(CallError::Left { tag }),
@@ -162,20 +174,6 @@ where
             }
             _ => Ok(answered),
         }
-    }
-
-    /// Returns whether the call still means this content. Only encoding on the proof threads takes time.
-    async fn is_still(
-        &mut self,
-        request: &Request,
-        raw: RawCall,
-        content: &Bytes,
-    ) -> Result<bool, CallError> {
-        if raw.query.names_hash() || !matches!(raw.form, RawForm::Block | RawForm::Receipts) {
-            return Ok(true);
-        }
-        let Answered { answer, .. } = self.inner.call(request.unencoded()).await?;
-        Ok(matches!(answer, Answer::Result(now) if now == *content))
     }
 
     /// Encodes content, and returns the outcome of the second query, if one was necessary.
@@ -300,6 +298,11 @@ fn derived(one: Outcome, other: Outcome) -> Outcome {
         (Outcome::Hit(_) | Outcome::Derived(_), other) => other,
         (one, _) => one,
     }
+}
+
+/// Returns whether an answer says that the content exists.
+fn has_content(request: &Request, answered: &Answered) -> bool {
+    answered.answer.is_content() && answered.answer != unknown(request.call())
 }
 
 /// Returns geth's answer for content that does not exist.
