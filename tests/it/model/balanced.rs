@@ -18,6 +18,8 @@
 //! The model assumes, as docs/guarantees.md does, that no replica shows an orphan at a final number for as long as
 //! `final_margin`, by the clock or by the timestamps of blocks. A replica that would do so catches up.
 
+mod consumers;
+
 use std::{
     collections::HashMap,
     sync::{
@@ -44,6 +46,7 @@ use tokio::{
 };
 use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
+use self::consumers::Consumer;
 use super::{
     FAILURES, FINAL_MARGIN, ORDINARY, check_programs,
     judge::{Asked, Finished, UNREST},
@@ -74,6 +77,8 @@ enum Happens {
     AskOrphaned { full: bool },
     /// Keeps all replicas but one behind a new block. A client sees it as `latest`, and another asks for its content.
     ShowHead { ahead: usize, question: Question },
+    /// A consumer makes the calls of one turn.
+    Consume(Consumer),
     /// Changes the replica that each request reaches.
     Shift(u64),
     /// Lets every replica catch up.
@@ -301,6 +306,7 @@ impl<'a> Run<'a> {
                     self.ask(&[Question::BlockByNumber(Place::At(number), *full)]).await?;
                 }
             }
+            Happens::Consume(consumer) => self.consume(*consumer).await?,
             Happens::Shift(by) => self.picks.shift(*by),
             Happens::Restart => self.restart().await?,
             Happens::CatchUp => self.catch_up(),
@@ -340,9 +346,20 @@ impl<'a> Run<'a> {
     }
 
     async fn ask(&mut self, questions: &[Question]) -> Result<(), String> {
+        self.ask_for(questions).await.map(drop)
+    }
+
+    /// Asks questions, and returns the results; `null` for an error.
+    async fn ask_for(&mut self, questions: &[Question]) -> Result<Vec<Value>, String> {
+        if questions.is_empty() {
+            return Ok(Vec::new());
+        }
         let (asked, body) = self.packet(questions);
         let finished = send_timed(self.program.clone(), body).await;
-        self.judge(&asked, &finished)
+        self.judge(&asked, &finished)?;
+        let replies: Value = serde_json::from_slice(&finished.body).unwrap();
+        let replies = replies.as_array().cloned().unwrap_or_else(|| vec![replies]);
+        Ok(replies.into_iter().map(|mut reply| reply["result"].take()).collect())
     }
 
     fn packet(&self, questions: &[Question]) -> (Vec<Asked>, String) {

@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use super::world::Hash;
+
 /// One step of a program. Indexes (`u16`) select among the blocks and transactions that exist when the step runs.
 #[derive(Clone, Debug)]
 pub enum Step {
@@ -147,6 +149,8 @@ pub enum Place {
     Below(i8),
     /// This block number.
     At(u64),
+    /// The block with this hash.
+    Hash(Hash),
     Latest,
     Safe,
     Finalized,

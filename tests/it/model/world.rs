@@ -519,6 +519,12 @@ impl World {
         })
     }
 
+    /// Returns the question for the receipt of a transaction.
+    pub fn receipt_of(&self, transaction: Hash) -> Option<Question> {
+        let is_its = |question: &Question| matches!(self.call(*question).subject, Subject::Transaction(hash) if hash == transaction);
+        (0..4096).map(Question::Receipt).find(is_its)
+    }
+
     pub fn call(&self, question: Question) -> Call {
         let head = self.chain.head().number;
         let block = |choice: u16| self.blocks[usize::from(choice) % self.blocks.len()];
@@ -537,6 +543,7 @@ impl World {
                 (json!(format!("{number:#x}")), Subject::Number(number))
             }
             Place::At(number) => (json!(format!("{number:#x}")), Subject::Number(number)),
+            Place::Hash(hash) => (json!(format!("{hash:#x}")), Subject::Block(hash)),
             Place::Latest => (json!("latest"), Subject::Tag(place)),
             Place::Safe => (json!("safe"), Subject::Tag(place)),
             Place::Finalized => (json!("finalized"), Subject::Tag(place)),

@@ -24,7 +24,7 @@ impl World {
                 Some(number) => canonical(number),
                 None => return self.is_null_or_error(result),
             },
-            Subject::Tag(Place::Earliest | Place::Below(_) | Place::At(_)) => canonical(0),
+            Subject::Tag(Place::Earliest | Place::Below(_) | Place::At(_) | Place::Hash(_)) => canonical(0),
             // Any answer is allowed, as long as it does not affect other answers.
             Subject::Tag(Place::Pending) => return true,
             // The node serves canonical blocks and orphans by hash. It answers `null` only if it lags, denies
