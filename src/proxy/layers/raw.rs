@@ -106,6 +106,7 @@ where
     async fn answer(mut self, request: Request, raw: RawCall) -> Result<Answered, CallError> {
         let must_prove = self.layer.verifier.must_prove();
         for _ in 0..MAX_ATTEMPTS {
+            let request = anew(&request);
             let Answered { answer, outcome, .. } = self.inner.call(request.unencoded()).await?;
             let is_absent = match &answer {
                 Answer::Result(content) => *content == NULL || (!must_prove && is_pending(raw.form, content)),
@@ -135,7 +136,7 @@ where
                 return Ok(answered);
             }
             // Encoding on the proof threads and forwarding take time, and nothing else checks their answers.
-            let now = self.inner.call(request.unencoded()).await?.answer;
+            let now = self.inner.call(anew(&request).unencoded()).await?.answer;
             if now == answer {
                 return Ok(match is_absent && has_content(&request, &answered) {
                     true => Answered::new(unknown(request.call()), answered.outcome),
@@ -269,6 +270,14 @@ impl From<Overdue> for Unencoded {
 impl From<CallError> for Unencoded {
     fn from(error: CallError) -> Self {
         Self::Failed(error)
+    }
+}
+
+/// Returns the call as one that arrives now, with tags that mean the blocks of now. In a batch, tags keep their meaning.
+fn anew(request: &Request) -> Request {
+    match request.packet().calls() {
+        [call] => Request::alone(request.packet().caller().clone(), call.clone()),
+        _ => request.clone(),
     }
 }
 

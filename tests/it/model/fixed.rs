@@ -264,6 +264,37 @@ fn overtaken_receipts_of_a_development_chain_are_fetched_again() {
     run(Setting { development: true, ..ORDINARY }, &steps).unwrap();
 }
 
+/// A raw call takes several steps, and the chain can change between them.
+#[test]
+fn raw_answer_overtaken_by_a_new_head_is_discarded() {
+    let header = [
+        Step::Overtake { question: Question::BlockByNumber(Place::Below(0), false), depth: 1, length: 1 },
+        Step::Mine(1, 0),
+        Step::Overtake { question: Question::Header(Place::Below(0)), depth: 1, length: 1 },
+    ];
+    run(ORDINARY, &header).unwrap();
+    let receipts = [
+        Step::Ask(Question::BlockByNumber(Place::Latest, false)),
+        Step::Mine(1, 1),
+        Step::Overtake { question: Question::RawReceipts(Place::Latest), depth: 1, length: 2 },
+        Step::Rollback(2),
+    ];
+    run(Setting { development: true, ..ORDINARY }, &receipts).unwrap();
+}
+
+/// In a batch, a tag means one block, even if the node refuses the content of that block.
+#[test]
+fn raw_call_of_a_batch_keeps_the_block_of_its_tag() {
+    let questions = vec![Question::BlockByNumber(Place::Latest, false), Question::RawReceipts(Place::Latest)];
+    let steps = [
+        Step::Mine(1, 1),
+        Step::Ask(Question::TransactionByHash(0)),
+        Step::RefuseWhole { receipts: false, times: 1 },
+        Step::BatchAcross { questions, depth: 1, length: 2 },
+    ];
+    run(ORDINARY, &steps).unwrap();
+}
+
 /// A reorg that the proxy has not seen is no reason to refuse a batch.
 #[test]
 fn batch_after_an_unseen_reorg_is_answered() {
