@@ -43,6 +43,14 @@ async fn ethers_does_not_notice_the_proxy() {
 }
 
 #[tokio::test]
+async fn web3js_does_not_notice_the_proxy() {
+    const TEST: &str = "web3js_does_not_notice_the_proxy";
+    for chain_id in ["31337", "1"] {
+        run(TEST, || tools::node_script(TEST, "web3js.mjs"), chain_id).await;
+    }
+}
+
+#[tokio::test]
 async fn web3py_does_not_notice_the_proxy() {
     const TEST: &str = "web3py_does_not_notice_the_proxy";
     for chain_id in ["31337", "1"] {
