@@ -3,6 +3,7 @@
 pub mod anvil;
 pub mod authority;
 pub mod client;
+pub mod consumers;
 pub mod data;
 pub mod in_memory;
 pub mod method;
@@ -15,6 +16,7 @@ pub mod process;
 pub mod program;
 pub mod proxy;
 pub mod redis;
+pub mod relay;
 pub mod server;
 pub mod tiers;
 pub mod tools;

@@ -63,6 +63,20 @@ pub fn python_script(test: &str, script: &str) -> Option<Command> {
     Some(command)
 }
 
+/// Returns a Go program of `tests/clients`.
+pub fn go_program(test: &str, name: &str) -> Option<Command> {
+    consumer(test, name, folder().join("bin").join(name)).map(Command::new)
+}
+
+/// Returns a command that runs Hardhat in a folder with its configuration.
+pub fn hardhat(test: &str) -> Option<Command> {
+    let hardhat = folder().join("hardhat");
+    let script = consumer(test, "Hardhat", hardhat.join("node_modules/hardhat/internal/cli/cli.js"))?;
+    let mut command = Command::new("node");
+    command.arg(script).current_dir(hardhat).env("HARDHAT_DISABLE_TELEMETRY_PROMPT", "true");
+    Some(command)
+}
+
 pub fn curl(test: &str) -> Option<PathBuf> {
     on_path(test, "curl")
 }
@@ -105,11 +119,19 @@ fn on_path(test: &str, program: &str) -> Option<PathBuf> {
 
 /// Returns whether a program exists that `tests/run` does not install. Prints that the test is left out if not.
 pub fn at_hand(test: &str, program: &str) -> bool {
-    let is_there = found_on_path(program).is_some();
-    if !is_there {
-        let _ = writeln!(io::stderr(), "LEFT OUT: {test}: {program} is not installed");
+    optional(test, program, found_on_path(program)).is_some()
+}
+
+/// Returns a consumer that `tests/run` installs if it can. Unlike other tools, it may be missing even in CI.
+fn consumer(test: &str, name: &str, path: PathBuf) -> Option<PathBuf> {
+    optional(test, name, Some(path).filter(|path| path.exists()))
+}
+
+fn optional(test: &str, what: &str, path: Option<PathBuf>) -> Option<PathBuf> {
+    if path.is_none() {
+        let _ = writeln!(io::stderr(), "LEFT OUT: {test}: {what} is not installed");
     }
-    is_there
+    path
 }
 
 fn found_on_path(program: &str) -> Option<PathBuf> {
