@@ -1,15 +1,19 @@
 //! Number of upstream calls: `cargo bench --bench calls`. The results do not depend on the speed of the machine.
 //!
 //! Scripted workloads run against the whole proxy in memory, with paused time. The benchmark compares the calls that
-//! the node receives with the best plan (see `plan.rs`) and with a cache keyed by method and parameters.
+//! the node receives with the best plan (see `plan.rs`) and with a cache keyed by method and parameters. It also counts
+//! the calls of real consumers with and without Holdfast (see `consumers.rs`).
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot continue should panic at that line")]
 
+mod consumers;
 #[path = "../shared/docs.rs"]
 mod docs;
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
 #[path = "../../tests/it/support/in_memory.rs"]
 mod in_memory;
+#[path = "../../tests/it/support/consumers.rs"]
+mod patterns;
 mod plan;
 mod workloads;
 mod world;
@@ -130,6 +134,11 @@ fn main() {
     fs::write(docs::results().join("calls.md"), &table).unwrap();
     if save {
         docs::refresh(docs::PAGE, "calls", &table);
+    }
+    let consumers = runtime.block_on(consumers::table());
+    println!("{consumers}");
+    if save {
+        docs::refresh(docs::PAGE, "consumers", &consumers);
     }
     if !rows.iter().all(|row| row.target.is_none_or(|(_, worst)| row.is_within(worst))) {
         exit(1);
