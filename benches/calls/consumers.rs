@@ -62,6 +62,8 @@ pub async fn table() -> String {
     for (name, kind, every) in [
         ("op-node, `--l1.rpckind=standard`", Kind::OpNode(RpcKind::Standard), 12_000),
         ("op-node, `--l1.rpckind=basic`", Kind::OpNode(RpcKind::Basic), 12_000),
+        ("op-node, `--l1.rpckind=debug_geth`", Kind::OpNode(RpcKind::DebugGeth), 12_000),
+        ("kona-host, op-succinct", Kind::KonaHost, 12_000),
         ("Ponder", Kind::Ponder, 1_000),
         ("graph-node, two subgraphs", Kind::GraphNode, 500),
         ("Blockscout, new blocks", Kind::Blockscout, 6_000),

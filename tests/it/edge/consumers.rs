@@ -183,6 +183,22 @@ async fn op_node_gets_the_answers_of_the_node() {
 }
 
 #[tokio::test]
+async fn op_node_reads_raw_receipts() {
+    const TEST: &str = "op_node_reads_raw_receipts";
+    let Some(program) = tools::go_program(TEST, "opnode") else { return };
+    let Some(setting) = setting(TEST, ETHEREUM).await else { return };
+    setting.run(program, &["debug_geth"]).await;
+    setting.made(&["debug_getRawReceipts"]);
+}
+
+#[tokio::test]
+async fn raw_forms_are_encodings_of_the_nodes_answers() {
+    const TEST: &str = "raw_forms_are_encodings_of_the_nodes_answers";
+    follow(TEST, Kind::OpNode(RpcKind::DebugGeth), &["debug_getRawReceipts"]).await;
+    follow(TEST, Kind::KonaHost, &["debug_getRawHeader", "debug_getRawReceipts"]).await;
+}
+
+#[tokio::test]
 async fn op_nodes_calls_get_the_answers_of_the_node() {
     const TEST: &str = "op_nodes_calls_get_the_answers_of_the_node";
     follow(TEST, Kind::OpNode(RpcKind::Standard), &["eth_getBlockReceipts"]).await;

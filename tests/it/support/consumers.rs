@@ -19,6 +19,8 @@ pub trait Rpc {
 pub enum Kind {
     /// op-node's L1 client (optimism: `op-service/sources/eth_client.go`).
     OpNode(RpcKind),
+    /// kona-host, also inside op-succinct (kona: `bin/host/src/single/handler.rs`).
+    KonaHost,
     /// Ponder's realtime sync (ponder: `packages/core/src/sync-realtime/index.ts`).
     Ponder,
     /// graph-node's block ingestor with two subgraphs (graph-node: `chain/ethereum/src/ingestor.rs`).
@@ -32,6 +34,7 @@ pub enum Kind {
 pub enum RpcKind {
     Standard,
     Basic,
+    DebugGeth,
 }
 
 /// A consumer that polls the head and reads each new block.
@@ -72,6 +75,11 @@ impl Follower {
                     op_node(rpc, kind, number).await;
                 }
             }
+            Kind::KonaHost => {
+                for number in next..=number {
+                    kona_host(rpc, number).await;
+                }
+            }
             Kind::Ponder => {
                 for missing in next..number {
                     let block = rpc.call("eth_getBlockByNumber", json!([hex(missing), true])).await;
@@ -94,7 +102,17 @@ async fn op_node(rpc: &mut impl Rpc, kind: RpcKind, number: u64) {
             rpc.call("eth_getBlockReceipts", json!([block["hash"]])).await;
         }
         RpcKind::Basic => receipts(rpc, &[block], 20).await,
+        RpcKind::DebugGeth => {
+            rpc.call("debug_getRawReceipts", json!([block["hash"]])).await;
+        }
     }
+}
+
+async fn kona_host(rpc: &mut impl Rpc, number: u64) {
+    let block = rpc.call("eth_getBlockByNumber", json!([hex(number), false])).await;
+    rpc.call("debug_getRawHeader", json!([block["hash"]])).await;
+    rpc.call("eth_getBlockByHash", json!([block["hash"], true])).await;
+    rpc.call("debug_getRawReceipts", json!([block["hash"]])).await;
 }
 
 async fn ponder(rpc: &mut impl Rpc, block: &Value) {

@@ -6,7 +6,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use bytes::Bytes;
+use alloy_eips::Encodable2718;
+use alloy_primitives::Bytes;
+use alloy_rpc_types_eth::{Block, TransactionReceipt};
 use http::{HeaderMap, Request, Response, header};
 use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, service::service_fn};
@@ -15,7 +17,7 @@ use hyper_util::{
     server::conn::auto,
 };
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::{Value, value::RawValue};
+use serde_json::{Value, json, value::RawValue};
 use tokio::{net::TcpListener, task::AbortHandle};
 
 use super::client::{self, Client};
@@ -44,7 +46,10 @@ struct Seen {
 
 #[derive(Deserialize)]
 struct Call {
+    id: Value,
     method: String,
+    #[serde(default)]
+    params: Value,
 }
 
 #[derive(Deserialize)]
@@ -102,7 +107,10 @@ impl Drop for Relay {
 // === impl Relaying ===
 
 impl Relaying {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> hyper::Result<Response<Full<Bytes>>> {
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> hyper::Result<Response<Full<bytes::Bytes>>> {
         let (head, body) = request.into_parts();
         let mut headers = head.headers;
         // The relay compares texts, and connects to another host.
@@ -118,35 +126,59 @@ impl Relaying {
     }
 
     /// Asks the node before and after the proxy, and again if the node's answer changed in between.
-    async fn ask(&self, headers: &HeaderMap, body: &Bytes) -> client::Response {
-        let methods: Vec<String> = each::<Call>(body).into_iter().map(|call| call.method).collect();
-        for method in &methods {
-            *self.seen.lock().unwrap().calls.entry(method.clone()).or_default() += 1;
+    async fn ask(&self, headers: &HeaderMap, body: &bytes::Bytes) -> client::Response {
+        let calls: Vec<Call> = each(body);
+        for call in &calls {
+            *self.seen.lock().unwrap().calls.entry(call.method.clone()).or_default() += 1;
         }
         let ask = async |client: &Client| {
             client::Response::of(client.post().headers(headers.clone()).body(body.clone())).await
         };
-        if methods.iter().any(|method| method.starts_with("eth_send")) {
+        if calls.iter().any(|call| call.method.starts_with("eth_send")) {
             return ask(&self.proxy).await;
         }
+        let truth = async || match &calls[..] {
+            [call] if call.method.starts_with("debug_getRaw") => self.encode(call).await,
+            _ => outcomes(&ask(&self.node).await),
+        };
         loop {
-            let before = outcomes(&ask(&self.node).await);
+            let before = truth().await;
             let answer = ask(&self.proxy).await;
             let got = outcomes(&answer);
             if got == before {
                 return answer;
             }
-            if before == outcomes(&ask(&self.node).await) {
+            if before == truth().await {
                 let difference = format!("{body:?}\n  the node  {before:?}\n  the proxy {got:?}");
                 self.seen.lock().unwrap().differences.push(difference);
                 return answer;
             }
         }
     }
+
+    /// Encodes a header or the receipts of a block from the node's JSON, because anvil has no raw form of them.
+    async fn encode(&self, call: &Call) -> Outcomes {
+        let hash = &call.params[0];
+        let raw = if call.method == "debug_getRawHeader" {
+            let block = self.node.ask("eth_getBlockByHash", json!([hash, false])).await.unwrap();
+            let block: Block = serde_json::from_str(&block).unwrap();
+            json!(Bytes::from(alloy_rlp::encode(&block.header.inner)))
+        } else {
+            assert_eq!(call.method, "debug_getRawReceipts");
+            let receipts = self.node.ask("eth_getBlockReceipts", json!([hash])).await.unwrap();
+            let receipts: Vec<TransactionReceipt> = serde_json::from_str(&receipts).unwrap();
+            let raw = |receipt: TransactionReceipt| receipt.into_primitives_receipt().inner.encoded_2718();
+            json!(receipts.into_iter().map(raw).map(Bytes::from).collect::<Vec<_>>())
+        };
+        [(call.id.to_string(), [Some(raw.to_string()), None])].into()
+    }
 }
 
+/// Results and errors by id.
+type Outcomes = BTreeMap<String, [Option<String>; 2]>;
+
 /// Reads one object, or an array of objects.
-fn each<T: DeserializeOwned>(body: &Bytes) -> Vec<T> {
+fn each<T: DeserializeOwned>(body: &bytes::Bytes) -> Vec<T> {
     let read = if body.starts_with(b"[") {
         serde_json::from_slice(body)
     } else {
@@ -156,7 +188,7 @@ fn each<T: DeserializeOwned>(body: &Bytes) -> Vec<T> {
 }
 
 /// Returns the exact texts of result and error by id.
-fn outcomes(answer: &client::Response) -> BTreeMap<String, [Option<String>; 2]> {
+fn outcomes(answer: &client::Response) -> Outcomes {
     let text = |raw: Option<Box<RawValue>>| raw.map(|raw| raw.get().to_owned());
     let replies = each::<Reply>(&answer.body).into_iter();
     replies.map(|reply| (reply.id.to_string(), [text(reply.result), text(reply.error)])).collect()
