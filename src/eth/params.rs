@@ -110,10 +110,10 @@ impl<'a, I: Iterator<Item = &'a str>> Reader<'a, I> {
         }
     }
 
-    /// Skips a parameter.
-    pub(super) fn skip(&mut self) {
+    /// Returns the text of the next parameter.
+    pub(super) fn raw(&mut self) -> Option<&'a str> {
         self.position += 1;
-        self.elements.next();
+        self.elements.next()
     }
 
     /// Checks that no parameter is left.

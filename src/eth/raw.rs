@@ -8,6 +8,19 @@ use super::{
 };
 use crate::jsonrpc::{Params, Scanner, unescape};
 
+/// Methods whose answers are encoded from cached content.
+const METHODS: [&str; 9] = [
+    "debug_getRawBlock",
+    "debug_getRawHeader",
+    "debug_getRawReceipts",
+    "debug_getRawTransaction",
+    "eth_getHeaderByHash",
+    "eth_getHeaderByNumber",
+    "eth_getRawTransactionByBlockHashAndIndex",
+    "eth_getRawTransactionByBlockNumberAndIndex",
+    "eth_getRawTransactionByHash",
+];
+
 /// Members of a block that are not members of its header in JSON.
 const NOT_IN_HEADER: [&str; 5] = ["transactions", "uncles", "withdrawals", "size", "totalDifficulty"];
 
@@ -35,18 +48,14 @@ pub struct RawCall {
     pub query: Query,
 }
 
-// === impl RawForm ===
-
-impl RawForm {
-    /// Returns whether the form contains a whole block or all receipts of a block.
-    pub fn is_whole(self) -> bool {
-        matches!(self, Self::Block | Self::Receipts)
-    }
-}
-
 // === impl RawCall ===
 
 impl RawCall {
+    /// Returns whether this method has encoded answers.
+    pub fn is_method(method: &str) -> bool {
+        METHODS.contains(&method)
+    }
+
     /// Parses a call; `None` for another method, for the pending block, and for parameters in an unknown form.
     pub fn read(method: &str, params: &Params) -> Option<Self> {
         let of_block = |form, part, read: fn(&str) -> Option<At>| {
@@ -61,8 +70,7 @@ impl RawCall {
         let of_transaction = |query| Self { form: RawForm::Transaction, query };
         let in_block = |read: fn(&str) -> Option<At>| {
             let mut reader = params::read(params);
-            let block = read(params.elements().next()?)?;
-            reader.skip();
+            let block = read(reader.raw()?)?;
             let index = reader.position("index").ok()?;
             reader.end().ok()?;
             Some(of_transaction(Query::transaction_in(block, index)))
@@ -133,19 +141,6 @@ pub fn header_of_block(block: &str) -> Result<Bytes, ShapeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Methods whose answers are encoded from cached content.
-    const METHODS: [&str; 9] = [
-        "debug_getRawBlock",
-        "debug_getRawHeader",
-        "debug_getRawReceipts",
-        "debug_getRawTransaction",
-        "eth_getHeaderByHash",
-        "eth_getHeaderByNumber",
-        "eth_getRawTransactionByBlockHashAndIndex",
-        "eth_getRawTransactionByBlockNumberAndIndex",
-        "eth_getRawTransactionByHash",
-    ];
 
     fn read(method: &str, params: &str) -> Option<RawCall> {
         RawCall::read(method, &Params::from_own(params.to_owned()))

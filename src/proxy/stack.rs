@@ -107,11 +107,14 @@ pub fn proxy(
         metrics: metrics.clone(),
     };
     let reloadable = Reloadable::new(config, view.clone());
-    let raw = RawLayer {
-        verifier: verifier.clone(),
-        upstream: upstream.clone(),
-        limit: reloadable.call_timeout.clone(),
-    };
+    let deflate = DeflateLayer::new();
+    let raw = RawLayer::new(
+        verifier.clone(),
+        view.clone(),
+        concurrency.clone(),
+        reloadable.call_timeout.clone(),
+        deflate.clone(),
+    );
     let responder = Responder::new(
         head.clone(),
         state.clone(),
@@ -137,7 +140,7 @@ pub fn proxy(
         .layer(CachedLayer { lookup, view, identity })
         // Around all work that may wait.
         .layer(DeadlineLayer(reloadable.call_timeout.clone()))
-        .layer(DeflateLayer::new())
+        .layer(deflate)
         .service(responder);
     Proxy { service, follower, status, inspector, warmer, reloadable }
 }

@@ -124,16 +124,16 @@ impl Verifier {
         self.demands_proof(Kind::Header) && self.rejects()
     }
 
-    /// Encodes proved content of `size` bytes on the proof threads.
+    /// Encodes content of `size` bytes on the proof threads.
     ///
     /// # Errors
-    /// If the encoding panics, or if the queue of the threads is closed.
+    /// If no thread is free in time, or if the encoding panics.
     pub async fn encode<T: Send + 'static>(
         &self,
         size: usize,
         encode: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Overdue> {
-        self.prove_apart(size, Patience::Unlimited, encode).await
+        self.prove_apart(size, self.patience(), encode).await
     }
 
     /// Returns the demands in force, and the reason for them.

@@ -27,6 +27,11 @@ pub struct Caller {
 // === impl Caller ===
 
 impl Caller {
+    /// Returns whether compressing an answer for this client alone is worth the time.
+    pub(crate) fn accepts_deflated(&self) -> bool {
+        self.gzip && self.is_remote
+    }
+
     /// Charges one call to the rate limit.
     ///
     /// # Errors

@@ -40,6 +40,9 @@ const FINALITY_PATIENCE: Duration = Duration::from_secs(2);
 /// the pause begins at [`FINALITY_PATIENCE`] and doubles up to this value.
 const FINALITY_AGAIN: Duration = Duration::from_secs(60);
 
+/// Longest wait for a full head. All clients that need the head wait for it.
+const FULL_HEAD_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Time without requests for a full head, after the upstream did not show one.
 const FULL_HEAD_AGAIN: Duration = Duration::from_secs(60);
 
@@ -379,19 +382,28 @@ impl HeadTracker {
         })
     }
 
-    /// Fetches the head as `part`. If the upstream does not show it with full transactions, because they are too large,
-    /// wrong, or cannot be proved in time, fetches it with hashes: the view must follow the chain in any case.
+    /// Fetches the head as `part`. If the upstream does not show it with full transactions in time, or shows wrong or
+    /// unprovable ones, fetches it with hashes: the view must follow the chain in any case.
     async fn show_head(&self, part: Part, sent: Stamp) -> Result<Option<Shown>, UpstreamError> {
         let failed = self.times.lock().no_full_head;
         if part == Part::Block && failed.is_none_or(|since| since.elapsed() >= FULL_HEAD_AGAIN) {
-            match self.source.fetch_head(Part::Block, sent).await {
-                Ok(Some(shown)) if shown.is_storable() => return Ok(Some(shown)),
-                Ok(_)
-                | Err(UpstreamError::TooLarge { .. } | UpstreamError::Rejected(_) | UpstreamError::Busy) => {
-                    self.times.lock().no_full_head = Some(Instant::now());
-                }
-                Err(error) => return Err(error),
+            match timeout(FULL_HEAD_PATIENCE, self.source.fetch_head(Part::Block, sent)).await {
+                Ok(Ok(Some(shown))) if shown.is_storable() => return Ok(Some(shown)),
+                // Asking for hashes would fail in the same way.
+                Ok(Err(
+                    error @ (UpstreamError::Cancelled
+                    | UpstreamError::WrongChain(_)
+                    | UpstreamError::RateLimited { .. }
+                    | UpstreamError::Connect(_)
+                    | UpstreamError::NotSent(_)),
+                )) => return Err(error),
+                Ok(_) | Err(_) => {}
             }
+            let shown = self.source.fetch_head(Part::BlockWithHashes, sent).await?;
+            if shown.is_some() {
+                self.times.lock().no_full_head = Some(Instant::now());
+            }
+            return Ok(shown);
         }
         self.source.fetch_head(Part::BlockWithHashes, sent).await
     }

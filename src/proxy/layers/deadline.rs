@@ -68,9 +68,14 @@ impl Limit {
         self.0.after.store(Arc::new(after));
     }
 
+    /// Returns the deadline of calls.
+    pub(super) fn after(&self) -> Duration {
+        **self.0.after.load()
+    }
+
     /// Returns `work` with the deadline of a call.
     pub(super) fn within<F: Future>(&self, work: F) -> ResponseFuture<F> {
-        let after = **self.0.after.load();
+        let after = self.after();
         let proof = ProofWait::default();
         let inner = timeout(after, proof.watch(work));
         ResponseFuture { inner, proof, after, limit: self.clone(), end: None }

@@ -46,11 +46,9 @@ impl DeflateLayer {
         Self { places: Arc::new(Semaphore::new(cores)) }
     }
 
-    /// Compresses an answer, unless it is short or comes from the cache.
-    async fn deflate(&self, answered: Answered) -> Answered {
-        let Answered { answer: Answer::Result(text), outcome: Outcome::Bypass | Outcome::Miss, .. } =
-            &answered
-        else {
+    /// Compresses an answer, unless it is short or compressed already.
+    pub(super) async fn deflate(&self, answered: Answered) -> Answered {
+        let Answered { answer: Answer::Result(text), deflated: None, .. } = &answered else {
             return answered;
         };
         if text.len() < WORTHWHILE {
@@ -92,11 +90,12 @@ where
 
     fn call(&mut self, missed: Missed) -> Self::Future {
         let caller = missed.request.packet().caller();
-        let accepts = caller.gzip && caller.is_remote;
+        let accepts = caller.accepts_deflated();
         let (answering, layer) = (self.inner.call(missed), self.layer.clone());
         Box::pin(async move {
             let answered = answering.await?;
-            Ok(if accepts { layer.deflate(answered).await } else { answered })
+            let is_forwarded = matches!(answered.outcome, Outcome::Bypass | Outcome::Miss);
+            Ok(if accepts && is_forwarded { layer.deflate(answered).await } else { answered })
         })
     }
 }

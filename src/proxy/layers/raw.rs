@@ -3,28 +3,39 @@
 //! A node that lacks these methods still serves ordinary blocks and receipts, so clients that need encoded content
 //! work with any provider. If the content cannot be encoded and proved, the node answers the call itself.
 
-use std::task::{Context, Poll};
+use std::{
+    future::ready,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use alloy_primitives::hex;
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, Either, try_join_all};
+use tokio::sync::Semaphore;
 use tower::{Layer, Service};
 
-use super::deadline::Limit;
+use super::{deadline::Limit, deflate::DeflateLayer};
 use crate::{
-    eth::{Block, Part, Query, RawCall, RawForm, SingleTransaction, header_of_block},
+    chain::Stamp,
+    eth::{
+        At, Block, BlockWithHashes, Home, Part, Query, RawCall, RawForm, SingleTransaction, Tag,
+        header_of_block,
+    },
     jsonrpc::{self, Answer, Params},
     proxy::{
         call::{
+            caller::Caller,
+            client_limit::ClientConcurrency,
             outcome::{Answered, Outcome},
             read_call::ReadCall,
             request::Request,
             slice::NULL,
         },
         error::CallError,
+        head::SharedView,
     },
-    upstream::{Call, Upstream},
-    verify::{Failure, Overdue, Verifier, prove::raw},
+    verify::{Failure, Verifier, prove::raw},
 };
 
 /// Codes of nodes for a method that they do not have, or do not serve under this plan.
@@ -33,12 +44,22 @@ const LACKING: [i64; 2] = [-32601, -32004];
 /// Number of times that content is encoded for one call, if the chain changes meanwhile.
 const MAX_ATTEMPTS: usize = 3;
 
+/// Number of blocks and receipt lists that are encoded at a time. Others wait here, and not in the queue of the proof
+/// threads, whose places are for answers that enter the cache.
+const AT_A_TIME: usize = 2;
+
+/// Maximum number of uncles that the protocol has ever allowed.
+const MOST_UNCLES: u32 = 2;
+
 /// Puts a [`Raw`] around a service.
 #[derive(Clone, Debug)]
 pub(crate) struct RawLayer {
-    pub(crate) verifier: Verifier,
-    pub(crate) upstream: Upstream,
-    pub(crate) limit: Limit,
+    verifier: Verifier,
+    view: Arc<SharedView>,
+    concurrency: ClientConcurrency,
+    limit: Limit,
+    deflate: DeflateLayer,
+    places: Arc<Semaphore>,
 }
 
 /// Encodes content that the inner service answers with.
@@ -48,20 +69,64 @@ pub(crate) struct Raw<S> {
     layer: RawLayer,
 }
 
+/// The content that a call names, as the inner service answers with it.
+enum Named {
+    /// There is none, or it is pending.
+    Absent,
+    /// The node's error.
+    Refused,
+    Content {
+        json: Bytes,
+        /// The block that the content names.
+        home: Option<Home>,
+    },
+}
+
 /// The content of an answer that is encoded on the proof threads.
-enum Whole {
+enum WholeContent {
     Block { block: Bytes, uncles: Vec<Bytes> },
     Receipts { receipts: Bytes, block: Bytes },
 }
 
 /// Reason for not encoding content.
 enum Unencoded {
-    /// The content does not have the hash or root that must cover it.
-    Unprovable,
+    /// Nothing proves the content, or there is none.
+    Unproved,
     Failed(CallError),
 }
 
 // === impl RawLayer ===
+
+impl RawLayer {
+    pub(crate) fn new(
+        verifier: Verifier,
+        view: Arc<SharedView>,
+        concurrency: ClientConcurrency,
+        limit: Limit,
+        deflate: DeflateLayer,
+    ) -> Self {
+        let places = Arc::new(Semaphore::new(AT_A_TIME));
+        Self { verifier, view, concurrency, limit, deflate, places }
+    }
+
+    /// Returns whether a block may have left the chain since `since`, or `tag` may no longer mean it.
+    fn may_have_left(&self, home: Home, tag: Option<Tag>, since: Stamp) -> bool {
+        let tracker = self.view.tracker();
+        let is_above = || tracker.head().is_some_and(|head| head.number < home.number) && !tracker.lags();
+        tracker.may_have_left(home.number, home.block, since) || (tag == Some(Tag::Latest) && is_above())
+    }
+
+    /// Encodes a block or a list of receipts on the proof threads.
+    async fn encode_whole(&self, caller: &Caller, whole: WholeContent) -> Result<Bytes, Unencoded> {
+        let encoding = async {
+            // Nothing closes this semaphore.
+            let _place = self.places.acquire().await;
+            self.verifier.encode(whole.len(), move || whole.encode()).await
+        };
+        let encoded = self.concurrency.within(caller.client, encoding).await;
+        Ok(encoded.map_err(|_| CallError::ProofOverdue { after: self.limit.after() })??)
+    }
+}
 
 impl<S> Layer<S> for RawLayer {
     type Service = Raw<S>;
@@ -86,13 +151,21 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        match request.call().raw.as_deref() {
-            None => Either::Left(self.inner.call(request)),
+        let call = request.call();
+        match call.raw.as_deref() {
             Some(raw) => {
                 let (raw, this) = (*raw, self.clone());
                 let limit = this.layer.limit.clone();
                 Either::Right(Box::pin(limit.within(async move { this.answer(request, raw).await })))
             }
+            // The parameters have a form that only the node knows, so nothing could prove the answer.
+            None if call.query.is_none()
+                && RawCall::is_method(call.method.as_str())
+                && self.layer.verifier.must_prove() =>
+            {
+                Either::Right(Box::pin(ready(Err(CallError::Unproved))))
+            }
+            None => Either::Left(self.inner.call(request)),
         }
     }
 }
@@ -101,80 +174,86 @@ impl<S> Raw<S>
 where
     S: Service<Request, Response = Answered, Error = CallError, Future: Send> + Clone + Send + Sync + 'static,
 {
-    /// Answers a call with encoded content. The node answers it as asked if the content does not exist, is pending or
-    /// cannot be encoded. If the chain changed meanwhile, starts over.
+    /// Answers a call with encoded content. The node answers it if the content does not exist, is pending or cannot be
+    /// encoded. If the content left the chain meanwhile, starts over.
     async fn answer(mut self, request: Request, raw: RawCall) -> Result<Answered, CallError> {
         let must_prove = self.layer.verifier.must_prove();
+        let accepts = request.packet().caller().accepts_deflated();
+        let is_batch = request.packet().calls().len() > 1;
         for _ in 0..MAX_ATTEMPTS {
+            let since = self.layer.view.clock().now();
             let request = anew(&request);
             let Answered { answer, outcome, .. } = self.inner.call(request.unencoded()).await?;
-            let is_absent = match &answer {
-                Answer::Result(content) => *content == NULL || (!must_prove && is_pending(raw.form, content)),
-                Answer::Error(_) => false,
-            };
-            let encoded = match &answer {
-                Answer::Result(content) if !is_absent => self.encode(&request, raw.form, content).await,
-                _ => Err(Unencoded::Unprovable),
+            let named = Named::of(&answer, raw.form, must_prove);
+            let encoded = match &named {
+                Named::Content { json, .. } if named.fits(raw.query) => {
+                    self.encode(&request, raw.form, json).await
+                }
+                _ => Err(Unencoded::Unproved),
             };
             let answered = match encoded {
                 Ok((encoded, with)) => {
                     let outcome = derived(with.unwrap_or(outcome), outcome);
-                    let answered = Answered::new(Answer::Result(encoded), outcome);
-                    if !raw.form.is_whole() {
-                        return Ok(answered);
-                    }
-                    answered
+                    Answered::new(Answer::Result(encoded), outcome)
                 }
                 Err(Unencoded::Failed(error)) => return Err(error),
-                Err(Unencoded::Unprovable) if must_prove && is_absent => {
-                    return Ok(Answered::new(unknown(request.call()), outcome));
+                Err(Unencoded::Unproved) if must_prove => {
+                    return match named {
+                        Named::Absent => Ok(Answered::new(unknown(request.call()), outcome)),
+                        // The client did not ask the question that the node refused.
+                        Named::Refused | Named::Content { .. } => Err(CallError::Unproved),
+                    };
                 }
-                Err(Unencoded::Unprovable) if must_prove => return Err(CallError::Unproved),
-                Err(Unencoded::Unprovable) => self.forward(&request, raw, is_absent).await?,
+                Err(Unencoded::Unproved) => self.forward(&request, raw, &named).await?,
             };
-            if raw.query.names_hash() || raw.query.transaction().is_some() {
-                return Ok(answered);
+            // Encoding and forwarding take time, in which the block can leave the chain. In a batch, a tag keeps its
+            // meaning. An orphan is served by its hash.
+            let depends = !raw.query.names_hash() && !(is_batch && raw.query.tag().is_some());
+            let left = |home| self.layer.may_have_left(home, raw.query.tag(), since);
+            if depends && raw.query.transaction().is_none() && named.home().is_some_and(left) {
+                continue;
             }
-            // Encoding on the proof threads and forwarding take time, and nothing else checks their answers.
-            let now = self.inner.call(anew(&request).unencoded()).await?.answer;
-            if now == answer {
-                return Ok(match is_absent && has_content(&request, &answered) {
-                    true => Answered::new(unknown(request.call()), answered.outcome),
-                    false => answered,
-                });
-            }
+            return Ok(if accepts { self.layer.deflate.deflate(answered).await } else { answered });
         }
         Err(CallError::Changed)
     }
 
-    /// Lets the node answer the call. A tag that the packet has pinned to a block means that block.
+    /// Lets the node answer the call, for the block that the content names or the packet has pinned.
     async fn forward(
         &mut self,
         request: &Request,
         raw: RawCall,
-        is_absent: bool,
+        named: &Named,
     ) -> Result<Answered, CallError> {
-        let packet = request.packet();
-        let pinned = raw.query.tag().and_then(|tag| packet.tag(tag));
-        let sent = match pinned {
-            Some(link) => own(request, raw.of_block(link.hash)),
+        let (packet, tag) = (request.packet(), raw.query.tag());
+        let pinned = tag.and_then(|tag| packet.tag(tag)).map(|link| link.hash);
+        let home = named.home().filter(|_| named.fits(raw.query));
+        let block = home.map(|home| home.block).or(pinned);
+        let sent = match block.filter(|_| raw.query.transaction().is_none()) {
+            Some(block) => own(request, raw.of_block(block)),
             None => request.clone(),
         };
         let mut answered = self.inner.call(sent).await?;
+        let is_absent = matches!(named, Named::Absent);
         let is_lacking = answered.answer.error_code().is_some_and(|code| LACKING.contains(&code));
         if is_absent && is_lacking {
             answered.answer = unknown(request.call());
         }
-        let has_content = has_content(request, &answered);
-        match raw.query.tag() {
-            // The node denies the block that other calls of the packet were answered from.
-            Some(tag) if pinned.is_some() && !has_content && !is_lacking => Err(CallError::Left { tag }),
-            // Nothing shows whether this answer is on the branch of the packet's other calls by tag.
-            Some(tag) if pinned.is_none() && has_content && packet.has_several_tags(tag) => {
-                Err(CallError::Left { tag })
+        let is_unknown = answered.answer == unknown(request.call()) || answered.answer.is_null();
+        let has_content = answered.answer.is_content() && !is_unknown;
+        if let Some(tag) = tag {
+            // The node denies the block that other calls of the packet may have been answered from, or nothing shows
+            // that its answer is on the branch of the packet's other calls by tag.
+            let is_denied = !is_absent && pinned.is_some() && is_unknown;
+            if is_denied || (block.is_none() && has_content && packet.has_several_tags(tag)) {
+                return Err(CallError::Left { tag });
             }
-            _ => Ok(answered),
         }
+        if is_absent && has_content && raw.query.transaction().is_none() {
+            // The node has a newer head than the view. Until the view has it, the block does not exist.
+            answered.answer = unknown(request.call());
+        }
+        Ok(answered)
     }
 
     /// Encodes content, and returns the outcome of the second query, if one was necessary.
@@ -182,58 +261,115 @@ where
         &mut self,
         request: &Request,
         form: RawForm,
-        content: &Bytes,
+        json: &Bytes,
     ) -> Result<(Bytes, Option<Outcome>), Unencoded> {
+        let caller = request.packet().caller();
         match form {
             RawForm::JsonHeader => {
                 // The hash proves the header, whose members are served as they are.
-                raw::header(content)?;
-                let text = std::str::from_utf8(content).map_err(|_| Unencoded::Unprovable)?;
-                Ok((header_of_block(text).map_err(|_| Unencoded::Unprovable)?, None))
+                raw::header(json)?;
+                let text = std::str::from_utf8(json).map_err(|_| Unencoded::Unproved)?;
+                Ok((header_of_block(text).map_err(|_| Unencoded::Unproved)?, None))
             }
-            RawForm::Header => Ok((quoted(&raw::header(content)?), None)),
-            RawForm::Transaction => Ok((quoted(&raw::transaction(content)?), None)),
+            RawForm::Header => Ok((quoted(&raw::header(json)?), None)),
+            RawForm::Transaction => Ok((quoted(&raw::transaction(json)?), None)),
             RawForm::Receipts => {
-                let (block, _) = Block::read(content.clone()).map_err(|_| Unencoded::Unprovable)?;
+                let (block, _) = Block::read(json.clone()).map_err(|_| Unencoded::Unproved)?;
                 let receipts = Query::new(Part::Receipts, block.hash());
                 let receipts = own(request, (receipts.method(), receipts.params()));
                 let Answered { answer, outcome, .. } = self.inner.call(receipts).await?;
-                let Answer::Result(receipts) = answer else { return Err(Unencoded::Unprovable) };
-                let whole = Whole::Receipts { receipts, block: content.clone() };
-                Ok((self.encode_whole(whole).await?, Some(outcome)))
+                let Answer::Result(receipts) = answer else { return Err(Unencoded::Unproved) };
+                let whole = WholeContent::Receipts { receipts, block: json.clone() };
+                Ok((self.layer.encode_whole(caller, whole).await?, Some(outcome)))
             }
             RawForm::Block => {
-                let uncles = if raw::has_uncles(content)? { self.uncles(content).await? } else { Vec::new() };
-                let whole = Whole::Block { block: content.clone(), uncles };
-                Ok((self.encode_whole(whole).await?, None))
+                let uncles = self.uncles(request, json).await?;
+                let whole = WholeContent::Block { block: json.clone(), uncles };
+                Ok((self.layer.encode_whole(caller, whole).await?, None))
             }
         }
     }
 
-    async fn encode_whole(&self, whole: Whole) -> Result<Bytes, Unencoded> {
-        let encoded = self.layer.verifier.encode(whole.len(), move || whole.encode()).await;
-        Ok(encoded??)
-    }
-
     /// Fetches the headers of a block's uncles.
-    async fn uncles(&self, block: &Bytes) -> Result<Vec<Bytes>, Unencoded> {
-        let (block, _) = Block::read(block.clone()).map_err(|_| Unencoded::Unprovable)?;
+    async fn uncles(&self, request: &Request, block: &Bytes) -> Result<Vec<Bytes>, Unencoded> {
+        if !raw::has_uncles(block)? {
+            return Ok(Vec::new());
+        }
+        let (block, _) = Block::read(block.clone()).map_err(|_| Unencoded::Unproved)?;
         let header = *block.header();
+        if header.uncles > MOST_UNCLES {
+            return Err(Unencoded::Unproved);
+        }
         let fetches = (0..header.uncles).map(|index| async move {
             let params = Params::from_own(format!(r#"["{}","{index:#x}"]"#, header.hash));
-            let call = Call::new("eth_getUncleByBlockHashAndIndex", params);
-            match self.layer.upstream.call(call).await.map_err(CallError::Upstream)? {
+            let call = own(request, ("eth_getUncleByBlockHashAndIndex", params));
+            match self.inner.clone().call(call).await?.answer {
                 Answer::Result(uncle) => Ok(uncle),
-                Answer::Error(_) => Err(Unencoded::Unprovable),
+                Answer::Error(_) => Err(Unencoded::Unproved),
             }
         });
         try_join_all(fetches).await
     }
 }
 
-// === impl Whole ===
+// === impl Named ===
 
-impl Whole {
+impl Named {
+    fn of(answer: &Answer, form: RawForm, must_prove: bool) -> Self {
+        let Answer::Result(json) = answer else { return Self::Refused };
+        if *json == NULL {
+            return Self::Absent;
+        }
+        let home = match form {
+            RawForm::JsonHeader | RawForm::Header => {
+                BlockWithHashes::read(json.clone()).ok().map(|block| block.header().home())
+            }
+            RawForm::Block | RawForm::Receipts => {
+                Block::read(json.clone()).ok().map(|(block, _)| block.header().home())
+            }
+            RawForm::Transaction => {
+                let transaction = SingleTransaction::read(json.clone()).ok();
+                let place = transaction.as_ref().and_then(SingleTransaction::place);
+                if transaction.is_some() && place.is_none() && !must_prove {
+                    return Self::Absent;
+                }
+                place.map(|place| place.home())
+            }
+        };
+        Self::Content { json: json.clone(), home }
+    }
+
+    /// Returns the block that the content names.
+    fn home(&self) -> Option<Home> {
+        match self {
+            Self::Content { home, .. } => *home,
+            Self::Absent | Self::Refused => None,
+        }
+    }
+
+    /// Returns whether this is the content that the query names. A node may answer with other content, which proves
+    /// to be right, too.
+    fn fits(&self, query: Query) -> bool {
+        let Self::Content { json, home } = self else { return false };
+        let transaction = || SingleTransaction::read(json.clone()).ok();
+        let is_at_index = |index| {
+            transaction()
+                .and_then(|transaction| transaction.place())
+                .is_some_and(|place| place.index == index)
+        };
+        let is_there = match query.at {
+            At::Hash(hash) => home.is_some_and(|home| home.block == hash),
+            At::Number(number) => home.is_some_and(|home| home.number == number),
+            At::Tag(_) => true,
+            At::Tx(hash) => transaction().is_some_and(|transaction| transaction.hash() == hash),
+        };
+        is_there && query.index.is_none_or(is_at_index)
+    }
+}
+
+// === impl WholeContent ===
+
+impl WholeContent {
     fn len(&self) -> usize {
         match self {
             Self::Block { block, .. } => block.len(),
@@ -257,13 +393,7 @@ impl Whole {
 
 impl From<Failure> for Unencoded {
     fn from(_: Failure) -> Self {
-        Self::Unprovable
-    }
-}
-
-impl From<Overdue> for Unencoded {
-    fn from(_: Overdue) -> Self {
-        Self::Unprovable
+        Self::Unproved
     }
 }
 
@@ -276,7 +406,7 @@ impl From<CallError> for Unencoded {
 /// Returns the call as one that arrives now, with tags that mean the blocks of now. In a batch, tags keep their meaning.
 fn anew(request: &Request) -> Request {
     match request.packet().calls() {
-        [call] => Request::alone(request.packet().caller().clone(), call.clone()),
+        [call] => Request::alone(for_encoding(request), call.clone()),
         _ => request.clone(),
     }
 }
@@ -284,18 +414,17 @@ fn anew(request: &Request) -> Request {
 /// Returns a request of Holdfast's own on behalf of the caller of `request`.
 fn own(request: &Request, (method, params): (&'static str, Params)) -> Request {
     let call = jsonrpc::Call { id: None, method: method.into(), params };
-    Request::alone(request.packet().caller().clone(), ReadCall::from(call))
+    Request::alone(for_encoding(request), ReadCall::from(call))
+}
+
+/// Returns the caller of `request` as one that accepts no gzip, because the client does not get the content itself.
+fn for_encoding(request: &Request) -> Caller {
+    Caller { gzip: false, ..request.packet().caller().clone() }
 }
 
 /// Returns bytes as a JSON string.
 fn quoted(bytes: &[u8]) -> Bytes {
     format!("\"{}\"", hex::encode_prefixed(bytes)).into()
-}
-
-/// Returns whether the content is a transaction that is in no block yet.
-fn is_pending(form: RawForm, content: &Bytes) -> bool {
-    form == RawForm::Transaction
-        && SingleTransaction::read(content.clone()).is_ok_and(|transaction| transaction.place().is_none())
 }
 
 /// Returns the outcome of an answer that is encoded from two contents with these outcomes.
@@ -307,11 +436,6 @@ fn derived(one: Outcome, other: Outcome) -> Outcome {
         (Outcome::Hit(_) | Outcome::Derived(_), other) => other,
         (one, _) => one,
     }
-}
-
-/// Returns whether an answer says that the content exists.
-fn has_content(request: &Request, answered: &Answered) -> bool {
-    answered.answer.is_content() && answered.answer != unknown(request.call())
 }
 
 /// Returns geth's answer for content that does not exist.

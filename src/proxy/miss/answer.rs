@@ -17,7 +17,7 @@ use super::{
 use crate::{
     cache::Location,
     chain::{Link, Stamp},
-    eth::{Part, Query, Tag},
+    eth::{Block, Part, Query, Tag},
     proxy::{
         call::{
             client_limit::ClientConcurrency,
@@ -30,7 +30,7 @@ use crate::{
         metrics::Metrics,
     },
     upstream::UpstreamError,
-    verify::Content,
+    verify::{Content, Verified},
 };
 
 /// Number of plans carried out for one call. If the chain still changes after that, the proxy forwards the call.
@@ -251,7 +251,10 @@ impl Answerer {
     async fn refresh_for(&self, asked: &QueryCall, tag: Tag, arrival: Stamp) -> Result<(), UpstreamError> {
         let generation = self.view.generation();
         let block = self.head.refresh_as(asked.query.part, tag, arrival).await?;
-        if let Some(block) = block.filter(|_| self.view.generation() == generation) {
+        // All calls that joined the refresh get the block; the first of them stores it.
+        let is_cached = |hash| self.state.cache.peek_block(hash).is_some_and(|cached| cached.is_proved());
+        let is_new = |block: &Arc<Verified<Block>>| !is_cached(block.hash());
+        if let Some(block) = block.filter(is_new).filter(|_| self.view.generation() == generation) {
             self.fetcher.store_if_canonical(Content::Block(block), None).await;
         }
         Ok(())

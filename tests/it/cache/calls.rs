@@ -411,25 +411,27 @@ async fn poll_of_the_full_head_is_one_call() {
     assert!(calls.len() <= 25, "{} calls: {calls:#?}", calls.len());
 }
 
-/// If the node refuses full blocks, or shows wrong ones, the proxy follows the chain by blocks with hashes.
+/// If the node refuses full blocks, shows wrong ones or takes too long, the proxy follows the chain by blocks with
+/// hashes, and does not ask for a full head again for a minute.
 #[tokio::test(start_paused = true)]
 async fn head_is_followed_though_its_full_form_fails() {
-    for lies in [false, true] {
+    let lie = || Fault::Lie(Lie::Field("gasUsed".to_owned(), json!("0x1")));
+    let refusal = || Fault::Error { code: -32008, message: "too big".to_owned() };
+    for fault in [lie(), refusal(), Fault::Status(502), Fault::Hang, Fault::Garbage] {
         let chain = upstream::devchain().blocks(30, 5).chain();
         let program = in_memory::program(&chain, &Config::default());
-        let full = r#"eth_getBlockByNumber["latest",true]*"#;
-        if lies {
-            chain.fail(Lie::Field("gasUsed".to_owned(), json!("0x1"))).on(full).always();
-        } else {
-            chain.fail(Fault::Error { code: -32008, message: "too big".to_owned() }).on(full).always();
-        }
+        program.ask("eth_blockNumber", json!([])).await;
+        time::sleep(Duration::from_millis(1_001)).await;
+        chain.clear_calls();
+        chain.fail(fault.clone()).on(r#"eth_getBlockByNumber["latest",true]*"#).always();
         for _ in 0..4 {
             chain.mine(5);
-            let params = json!(["latest", true]);
             let own = chain.block_json(chain.head().hash, true).unwrap();
             let own: Value = serde_json::from_slice(&own).unwrap();
-            assert_eq!(program.ask("eth_getBlockByNumber", params).await, own);
+            assert_eq!(program.ask("eth_getBlockByNumber", json!(["latest", true])).await, own, "{fault:?}");
             time::sleep(Duration::from_millis(1_001)).await;
         }
+        let full = chain.calls().iter().filter(|call| call.params == r#"["latest",true]"#).count();
+        assert!(full <= 2, "{fault:?}: {full} calls for a full head");
     }
 }

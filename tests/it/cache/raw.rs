@@ -162,23 +162,8 @@ async fn raw_form_by_number_follows_a_reorg() {
     agrees(&program, &chain, RAW_BLOCK, &json!([orphan])).await;
 }
 
-/// In one batch, a tag means one block in raw and ordinary calls.
 #[tokio::test(start_paused = true)]
-async fn tag_is_pinned_for_raw_calls_of_a_batch() {
-    let chain = upstream::devchain().blocks(5, 2).chain();
-    let program = in_memory::program(&chain, &Config::default());
-    let calls = [
-        (BLOCK_BY_NUMBER, json!(["latest", false])),
-        (HEADER_BY_NUMBER, json!(["latest"])),
-        (RAW_HEADER, json!(["latest"])),
-    ];
-    let answers = program.batch(&calls).await;
-    assert_eq!(answers[0]["hash"], answers[1]["hash"]);
-    assert_eq!(answers[2], truth(&chain, RAW_HEADER, &json!([answers[0]["hash"]])));
-}
-
-#[tokio::test(start_paused = true)]
-async fn unknown_and_pending_content_is_the_nodes_to_answer() {
+async fn node_answers_for_unknown_and_pending_content() {
     let chain = upstream::devchain().blocks(3, 1).chain();
     let program = in_memory::program(&chain, &Config::default());
     let pending = chain.generate(1).remove(0);
@@ -197,8 +182,9 @@ async fn unknown_and_pending_content_is_the_nodes_to_answer() {
         assert_eq!(chain.count(method), 1, "{method}");
         chain.clear_calls();
     }
+    agrees(&program, &chain, RAW_AT_NUMBER, &json!(["latest", "0x9"])).await;
     let (_, reply) = program.call(RAW_BLOCK, nothing.clone()).await;
-    assert_eq!(reply["error"]["message"], "block not found", "the words of the node: {reply}");
+    assert_eq!(reply["error"]["message"], "block not found", "{reply}");
 
     lack_raw_methods(&chain);
     for (method, expected) in [
@@ -216,7 +202,7 @@ async fn unknown_and_pending_content_is_the_nodes_to_answer() {
     assert_eq!(reply["error"], json!({ "code": -32000, "message": "not found" }));
 }
 
-/// Content with a false member is not encoded: the node answers, or nobody if clients get proved content only.
+/// Content with a false member is not encoded: the node answers, or the call fails if clients get proved content only.
 #[tokio::test(start_paused = true)]
 async fn unprovable_content_is_not_encoded() {
     for rejects in [false, true] {
@@ -249,6 +235,34 @@ async fn unprovable_content_is_not_encoded() {
     }
 }
 
+/// A block that proves to be right, but is not the block of the call, is not encoded.
+#[tokio::test(start_paused = true)]
+async fn another_block_than_the_named_one_is_not_encoded() {
+    let chain = upstream::devchain().blocks(5, 2).chain();
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask("eth_blockNumber", json!([])).await;
+    let params = json!([hex(chain.hash_at(2).unwrap())]);
+    for method in [RAW_HEADER, RAW_BLOCK, RAW_RECEIPTS, HEADER_BY_HASH] {
+        chain.fail(Lie::ForeignBlock).on(BLOCK_BY_HASH).always();
+        agrees(&program, &chain, method, &params).await;
+        chain.clear_faults();
+    }
+}
+
+/// The node's error about the client's own call is passed on, also by tag.
+#[tokio::test(start_paused = true)]
+async fn error_of_the_node_about_a_raw_call_is_passed_on() {
+    let chain = upstream::devchain().blocks(5, 2).chain();
+    let program = in_memory::program(&chain, &Config::default());
+    let lie = || Lie::Field("nonce".to_owned(), json!("0x0000000000000077"));
+    chain.fail(lie()).on("eth_getBlockBy*").always();
+    chain.fail(Fault::Error { code: -32099, message: "not on your plan".to_owned() }).on("debug_*").always();
+    for block in ["latest", "0x4"] {
+        let (_, reply) = program.call(RAW_RECEIPTS, json!([block])).await;
+        assert_eq!(reply["error"]["code"], -32099, "{block}: {reply}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn proved_content_is_encoded_where_proof_is_demanded() {
     let chain = upstream::devchain().blocks(3, 2).chain();
@@ -261,6 +275,15 @@ async fn proved_content_is_encoded_where_proof_is_demanded() {
         assert_eq!(chain.count(method), 0, "{method}");
     }
     assert_eq!(program.ask(RAW_TRANSACTION, json!([hex(chain.head().hash)])).await, json!("0x"));
+    // Only the node knows these forms, and nothing would prove its answer.
+    for params in [
+        json!(["0x02"]),
+        json!(["0x2", 1]),
+        json!([{ "blockHash": hex(chain.head().hash), "requireCanonical": true }]),
+    ] {
+        let (_, reply) = program.call(RAW_BLOCK, params).await;
+        assert_eq!(reply["error"]["code"], -32012, "{reply}");
+    }
 }
 
 #[tokio::test]
@@ -304,8 +327,11 @@ async fn strict_and_denied_raw_methods_are_refused() {
         let (_, reply) = strict.call(method, json!(["0x1"])).await;
         assert_eq!(reply["error"]["code"], -32601, "{method}");
     }
-    let program = in_memory::program(&chain, &Config::default());
-    for method in ["debug_traceTransaction", "debug_setHead", "debug_getBadBlocks"] {
+    let mut config = Config::default();
+    config.methods.deny = vec![RAW_BLOCK.to_owned()];
+    let program = in_memory::program(&chain, &config);
+    assert!(program.ask(RAW_HEADER, json!(["0x1"])).await.is_string());
+    for method in [RAW_BLOCK, "debug_traceTransaction", "debug_setHead", "debug_getBadBlocks"] {
         let (_, reply) = program.call(method, json!([])).await;
         assert_eq!(reply["error"]["code"], -32601, "{method}");
     }
