@@ -127,7 +127,7 @@ pub fn header_of_block(block: &str) -> Result<Bytes, ShapeError> {
         let value = scanner.value()?;
         if !NOT_IN_HEADER.contains(&&*unescape(&block[name.clone()])) {
             header.put_u8(if header.is_empty() { b'{' } else { b',' });
-            header.put_slice(block[name.start..value.end].as_bytes());
+            header.put_slice(&block.as_bytes()[name.start..value.end]);
         }
     }
     scanner.end()?;

@@ -1,6 +1,9 @@
 //! Fetches the headers that show which blocks are canonical.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::{known::KnownAt, view::SharedView};
 use crate::{
@@ -9,12 +12,19 @@ use crate::{
     eth::{At, Block, BlockHash, BlockNumber, Header, Part, Query, Tag},
     jsonrpc::Answer,
     proxy::{metrics::Metrics, parts::ProxyParts},
+    timeout::timeout,
     upstream::{
         AnsweredBy, Audience, Call, EndpointId, Identity, IdentityError, Requirements, Upstream,
         UpstreamError, is_absence, is_internal, is_rate_limit,
     },
     verify::{Check, Content, Kind, Level, Verdict, Verified, Verifier},
 };
+
+/// Longest wait for a full head. All clients that need the head wait for it.
+const FULL_HEAD_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Time without requests for a full head, after the upstream did not show one.
+const FULL_HEAD_AGAIN: Duration = Duration::from_secs(60);
 
 /// A block that an endpoint showed.
 pub(crate) struct Shown {
@@ -46,6 +56,8 @@ pub(crate) struct HeaderSource {
     identity: Identity,
     verifier: Verifier,
     metrics: Metrics,
+    /// Time of the last head that the upstream showed with hashes, but not in full.
+    no_full_head: Arc<Mutex<Option<Instant>>>,
 }
 
 // === impl HeaderSource ===
@@ -53,7 +65,8 @@ pub(crate) struct HeaderSource {
 impl HeaderSource {
     pub(crate) fn new(view: Arc<SharedView>, parts: &ProxyParts) -> Self {
         let ProxyParts { upstream, cache, verifier, metrics, .. } = parts.clone();
-        Self { view, cache, identity: upstream.identity(), upstream, verifier, metrics }
+        let identity = upstream.identity();
+        Self { view, cache, identity, upstream, verifier, metrics, no_full_head: Arc::default() }
     }
 
     /// Fetches a block by number, tag or hash, with transaction hashes; `None` if the endpoint shows none.
@@ -61,8 +74,33 @@ impl HeaderSource {
         Ok(self.request(at, sent).await?.ok())
     }
 
-    /// Fetches the head as this part, which is a block with full transactions or with their hashes.
+    /// Fetches the head as `part`. If the upstream does not show it with full transactions in time, or shows wrong or
+    /// unprovable ones, fetches it with hashes: the view must follow the chain in any case.
     pub(super) async fn fetch_head(&self, part: Part, sent: Stamp) -> Result<Option<Shown>, UpstreamError> {
+        let failed = *self.no_full_head.lock();
+        if part == Part::Block && failed.is_none_or(|since| since.elapsed() >= FULL_HEAD_AGAIN) {
+            match timeout(FULL_HEAD_PATIENCE, self.show_head(Part::Block, sent)).await {
+                Ok(Ok(Some(shown))) if shown.is_storable() => return Ok(Some(shown)),
+                // Asking for hashes would fail in the same way.
+                Ok(Err(
+                    error @ (UpstreamError::Cancelled
+                    | UpstreamError::WrongChain(_)
+                    | UpstreamError::RateLimited { .. }
+                    | UpstreamError::Connect(_)
+                    | UpstreamError::NotSent(_)),
+                )) => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+            let shown = self.show_head(Part::BlockWithHashes, sent).await?;
+            if shown.is_some() {
+                *self.no_full_head.lock() = Some(Instant::now());
+            }
+            return Ok(shown);
+        }
+        self.show_head(Part::BlockWithHashes, sent).await
+    }
+
+    async fn show_head(&self, part: Part, sent: Stamp) -> Result<Option<Shown>, UpstreamError> {
         Ok(self.request_by(None, Query::new(part, Tag::Latest), sent).await?.ok())
     }
 

@@ -40,12 +40,6 @@ const FINALITY_PATIENCE: Duration = Duration::from_secs(2);
 /// the pause begins at [`FINALITY_PATIENCE`] and doubles up to this value.
 const FINALITY_AGAIN: Duration = Duration::from_secs(60);
 
-/// Longest wait for a full head. All clients that need the head wait for it.
-const FULL_HEAD_PATIENCE: Duration = Duration::from_secs(2);
-
-/// Time without requests for a full head, after the upstream did not show one.
-const FULL_HEAD_AGAIN: Duration = Duration::from_secs(60);
-
 /// Longest wait of a call for a finality update.
 const UPDATE_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -57,6 +51,9 @@ const MOST_GAPS: usize = 2;
 /// call for the finalized block decides whether the head is acceptable.
 const MOST_PARENTS: usize = 8;
 
+/// Result of a refresh: the full block of the head, if it was fetched in full.
+type Refreshed = Result<Option<Arc<Verified<Block>>>, UpstreamError>;
+
 /// Refreshes the canonical view.
 #[derive(Debug)]
 pub(crate) struct HeadTracker {
@@ -65,7 +62,7 @@ pub(crate) struct HeadTracker {
     finality: Arc<FinalityTracker>,
     upstream: Upstream,
     metrics: Metrics,
-    refreshes: Coalesce<Tag, Result<Option<Arc<Verified<Block>>>, UpstreamError>>,
+    refreshes: Coalesce<Tag, Refreshed>,
     /// The running finality update.
     updating: SingleTask,
     times: Mutex<RefreshTimes>,
@@ -80,8 +77,6 @@ pub(crate) struct HeadTracker {
 struct RefreshTimes {
     /// Time of the last failed wait for the finalized block, and the pause before the next wait.
     no_finality: Option<(Instant, Duration)>,
-    /// Time of the last head that was not shown with full transactions, although with hashes.
-    no_full_head: Option<Instant>,
     /// Block interval of the chain.
     pace: Pace,
 }
@@ -180,7 +175,7 @@ impl HeadTracker {
         part: Part,
         tag: Tag,
         arrival: Stamp,
-    ) -> BoxFuture<'static, Result<Option<Arc<Verified<Block>>>, UpstreamError>> {
+    ) -> BoxFuture<'static, Refreshed> {
         let this = self.clone();
         Box::pin(async move {
             let now = this.view.clock().now();
@@ -243,11 +238,7 @@ impl HeadTracker {
         &self.reorgs
     }
 
-    async fn refresh_head(
-        self: Arc<Self>,
-        part: Part,
-        sent: Stamp,
-    ) -> Result<Option<Arc<Verified<Block>>>, UpstreamError> {
+    async fn refresh_head(self: Arc<Self>, part: Part, sent: Stamp) -> Refreshed {
         if !self.view.tracker().may_refresh(sent) {
             // The upstream denied the finalized block less than a second ago, so do not ask again yet.
             return Ok(None);
@@ -341,7 +332,7 @@ impl HeadTracker {
         part: Part,
         sent: Stamp,
     ) -> Result<Option<ShownHead>, UpstreamError> {
-        let Some(shown) = self.show_head(part, sent).await? else {
+        let Some(shown) = self.source.fetch_head(part, sent).await? else {
             return Err(UpstreamError::Empty);
         };
         let link = shown.link();
@@ -380,32 +371,6 @@ impl HeadTracker {
             FinalCheck::Stands => Some(ShownHead { shown, between, finalized: Some(finalized) }),
             FinalCheck::Suspended | FinalCheck::Alarm => None,
         })
-    }
-
-    /// Fetches the head as `part`. If the upstream does not show it with full transactions in time, or shows wrong or
-    /// unprovable ones, fetches it with hashes: the view must follow the chain in any case.
-    async fn show_head(&self, part: Part, sent: Stamp) -> Result<Option<Shown>, UpstreamError> {
-        let failed = self.times.lock().no_full_head;
-        if part == Part::Block && failed.is_none_or(|since| since.elapsed() >= FULL_HEAD_AGAIN) {
-            match timeout(FULL_HEAD_PATIENCE, self.source.fetch_head(Part::Block, sent)).await {
-                Ok(Ok(Some(shown))) if shown.is_storable() => return Ok(Some(shown)),
-                // Asking for hashes would fail in the same way.
-                Ok(Err(
-                    error @ (UpstreamError::Cancelled
-                    | UpstreamError::WrongChain(_)
-                    | UpstreamError::RateLimited { .. }
-                    | UpstreamError::Connect(_)
-                    | UpstreamError::NotSent(_)),
-                )) => return Err(error),
-                Ok(_) | Err(_) => {}
-            }
-            let shown = self.source.fetch_head(Part::BlockWithHashes, sent).await?;
-            if shown.is_some() {
-                self.times.lock().no_full_head = Some(Instant::now());
-            }
-            return Ok(shown);
-        }
-        self.source.fetch_head(Part::BlockWithHashes, sent).await
     }
 
     fn report(&self, change: HeadChange, head: Link, by: Option<EndpointId>) {

@@ -208,9 +208,13 @@ where
             };
             // Encoding and forwarding take time, in which the block can leave the chain. In a batch, a tag keeps its
             // meaning. An orphan is served by its hash.
-            let depends = !raw.query.names_hash() && !(is_batch && raw.query.tag().is_some());
+            let depends = match raw.query.at {
+                At::Number(_) => true,
+                At::Tag(_) => !is_batch,
+                At::Hash(_) | At::Tx(_) => false,
+            };
             let left = |home| self.layer.may_have_left(home, raw.query.tag(), since);
-            if depends && raw.query.transaction().is_none() && named.home().is_some_and(left) {
+            if depends && named.home().is_some_and(left) {
                 continue;
             }
             return Ok(if accepts { self.layer.deflate.deflate(answered).await } else { answered });
