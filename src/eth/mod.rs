@@ -24,5 +24,5 @@ pub use self::{
     quantity::{BlockNumber, TxPosition},
     query::{At, Part, Query},
     raw::{RawCall, RawForm, header_of_block},
-    write::{is_reset, is_write},
+    write::{is_development_method, is_reset, is_write},
 };

@@ -1,11 +1,18 @@
 //! Methods that can change the results of later reads.
 
+/// Prefixes of the methods with which tests control a development node.
+const DEVELOPMENT: [&str; 3] = ["evm_", "anvil_", "hardhat_"];
+
+/// Returns whether tests control a development node with `method`.
+pub fn is_development_method(method: &str) -> bool {
+    DEVELOPMENT.iter().any(|family| method.starts_with(family))
+}
+
 /// Returns whether `method` can replace the node's chain: its blocks, its head or its history.
 ///
 /// After such a call no earlier knowledge of the chain is valid.
 pub fn is_reset(method: &str) -> bool {
-    method == "debug_setHead"
-        || ["evm_", "anvil_", "hardhat_"].iter().any(|family| method.starts_with(family))
+    method == "debug_setHead" || is_development_method(method)
 }
 
 /// Returns whether `method` can change the results of later reads.
@@ -16,12 +23,11 @@ pub fn is_write(method: &str) -> bool {
     if method.starts_with("eth_get") {
         return false;
     }
-    const FAMILIES: [&str; 7] =
-        ["evm_", "anvil_", "hardhat_", "miner_", "tenderly_", "eth_resend", "eth_cancel"];
+    const FAMILIES: [&str; 4] = ["miner_", "tenderly_", "eth_resend", "eth_cancel"];
     // A method whose name starts with `send` is a write in any namespace: bundles (`eth_`, `mev_`), accounts
     // (`personal_`), other chains' own methods (`zks_`).
     let sends = method.split_once('_').is_some_and(|(_, deed)| deed.starts_with("send"));
-    sends || method == "debug_setHead" || FAMILIES.iter().any(|family| method.starts_with(family))
+    sends || is_reset(method) || FAMILIES.iter().any(|family| method.starts_with(family))
 }
 
 #[cfg(test)]

@@ -12,11 +12,13 @@ use crate::{
 /// Reason why a call has no answer.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CallError {
-    /// The method is not on the list of allowed methods.
-    #[error("the method {method} is not served here")]
+    /// A rule of the configuration refuses the method.
+    #[error("the method {method} is not served here{}", rule.as_str())]
     MethodNotAllowed {
         /// Method name, truncated for display.
         method: String,
+        /// The rule.
+        rule: MethodRule,
     },
     /// An untrusted web page called a method that is not open to web pages.
     #[error(
@@ -79,6 +81,33 @@ pub enum CallError {
     /// The proxy is shutting down and stops waiting for the upstream, which may still execute the call.
     #[error("shutting down, and the upstream has not answered yet")]
     Stopping,
+}
+
+/// Rule that refuses a method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MethodRule {
+    /// `methods.allow` does not list the method.
+    Allow,
+    /// `methods.deny` lists the method.
+    Deny,
+    /// `strict` is set, and the method is not one of the six basic reads.
+    Strict,
+    /// The client's key excludes the method.
+    Key,
+}
+
+// === impl MethodRule ===
+
+impl MethodRule {
+    /// Returns the end of the error message, which names the key of the rule.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "; to serve it, add it to methods.allow",
+            Self::Deny => ": methods.deny lists it",
+            Self::Strict => ": with strict, only the six basic reads are",
+            Self::Key => " to this key; see allow and deny in [[http.keys]]",
+        }
+    }
 }
 
 // === impl CallError ===

@@ -50,7 +50,7 @@ pub use self::{
         request::Request,
     },
     config::{ChainConfig, Config, Follow, MethodsConfig},
-    error::CallError,
+    error::{CallError, MethodRule},
     glob::GlobError,
     metrics::{Metrics, Totals},
     operate::{

@@ -133,7 +133,7 @@ pub fn proxy(
         // Outermost, to count refusals too.
         .layer(MeasureLayer(metrics))
         // Before any other work.
-        .layer(AdmitLayer)
+        .layer(AdmitLayer(identity.clone()))
         // Encodes the answers of the inner layers.
         .layer(raw)
         // Answers hits without waiting.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use http::HeaderValue;
 
 use crate::{
-    eth::Query,
+    eth::{Query, is_development_method},
     proxy::{
         config::Config,
-        error::CallError,
+        error::{CallError, MethodRule},
         glob::{Glob, any, globs},
     },
 };
@@ -93,11 +93,17 @@ impl Policy {
         self.all.strict
     }
 
-    /// Returns an error if the call is refused.
-    pub(crate) fn check(&self, method: &str, origin: Option<&HeaderValue>) -> Result<(), CallError> {
+    /// Returns an error if the call is refused. On development chains, tests may control the node.
+    pub(crate) fn check(
+        &self,
+        method: &str,
+        origin: Option<&HeaderValue>,
+        is_development: impl FnOnce() -> bool,
+    ) -> Result<(), CallError> {
         let denied = self.allow.as_ref().is_some_and(|allow| !any(allow, method)) || any(&self.deny, method);
-        if denied || !self.all.lets_through(method) {
-            return Err(CallError::MethodNotAllowed { method: shown(method) });
+        let by_key = denied.then_some(MethodRule::Key);
+        if let Some(rule) = self.all.refusal(method, is_development).or(by_key) {
+            return Err(CallError::MethodNotAllowed { method: shown(method), rule });
         }
         if let Some(origin) = origin
             && !self.all.trusts(origin)
@@ -118,9 +124,18 @@ impl Default for Policy {
 // === impl ForAll ===
 
 impl ForAll {
-    fn lets_through(&self, method: &str) -> bool {
-        let served = Query::METHODS.contains(&method) || (!self.strict && any(&self.allow, method));
-        served && !any(&self.deny, method)
+    /// Returns the rule that refuses the method.
+    fn refusal(&self, method: &str, is_development: impl FnOnce() -> bool) -> Option<MethodRule> {
+        let is_allowed = || any(&self.allow, method) || (is_development_method(method) && is_development());
+        if any(&self.deny, method) {
+            Some(MethodRule::Deny)
+        } else if Query::METHODS.contains(&method) {
+            None
+        } else if self.strict {
+            Some(MethodRule::Strict)
+        } else {
+            (!is_allowed()).then_some(MethodRule::Allow)
+        }
     }
 
     fn trusts(&self, origin: &HeaderValue) -> bool {
@@ -155,7 +170,50 @@ mod tests {
         method: &'static str,
         origin: Option<&'static str>,
     ) -> Result<(), CallError> {
-        policy.check(method, origin.map(HeaderValue::from_static).as_ref())
+        policy.check(method, origin.map(HeaderValue::from_static).as_ref(), || false)
+    }
+
+    #[test]
+    fn development_methods_are_allowed_on_development_chains() {
+        let trusted_origins = vec!["https://app.example.org".to_owned()];
+        let methods = MethodsConfig { trusted_origins, ..MethodsConfig::default() };
+        let config = Config { methods, ..Config::default() };
+        let strict = Config { strict: true, ..config.clone() };
+        let deny = MethodsConfig { deny: vec!["anvil_*".to_owned()], ..config.methods.clone() };
+        let denied = Config { methods: deny, ..config.clone() };
+        let check = |config: &Config, method: &str, origin: Option<&'static str>| {
+            Policy::new(config).check(method, origin.map(HeaderValue::from_static).as_ref(), || true)
+        };
+        for method in ["anvil_mine", "evm_snapshot", "hardhat_setBalance"] {
+            assert!(check(&config, method, None).is_ok(), "{method}");
+            assert!(check(&config, method, Some("https://app.example.org")).is_ok(), "{method}");
+            let page = check(&config, method, Some("http://localhost:3000"));
+            assert!(matches!(page, Err(CallError::OriginNotTrusted { .. })), "{method}");
+            assert!(check(&strict, method, None).is_err(), "{method}");
+            assert!(checked_by(&Policy::new(&config), "anvil_mine", None).is_err());
+        }
+        assert!(check(&denied, "anvil_mine", None).is_err());
+        assert!(check(&config, "debug_traceTransaction", None).is_err());
+        let key = Policy::new(&config).narrowed(Some(&["eth_*".to_owned()]), &[]);
+        assert!(key.check("anvil_mine", None, || true).is_err());
+    }
+
+    #[test]
+    fn refusals_name_the_key() {
+        let message = |config: &Config, method| check(config, method, None).unwrap_err().to_string();
+        let config = Config::default();
+        assert_eq!(
+            message(&config, "trace_block"),
+            "the method trace_block is not served here; to serve it, add it to methods.allow"
+        );
+        let strict = Config { strict: true, ..Config::default() };
+        assert!(message(&strict, "eth_call").contains("strict"));
+        let deny = MethodsConfig { deny: vec!["eth_call".to_owned()], ..MethodsConfig::default() };
+        let denied = Config { methods: deny, ..Config::default() };
+        assert!(message(&denied, "eth_call").contains("methods.deny"));
+        let key = Policy::default().narrowed(None, &["eth_call".to_owned()]);
+        let error = checked_by(&key, "eth_call", None).unwrap_err().to_string();
+        assert!(error.contains("http.keys"), "{error}");
     }
 
     #[test]

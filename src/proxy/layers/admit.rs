@@ -8,23 +8,30 @@ use std::{
 use futures_util::future::Either;
 use tower::{Layer, Service};
 
-use crate::proxy::{call::request::Request, error::CallError};
+use crate::{
+    proxy::{call::request::Request, error::CallError},
+    upstream::{Identity, is_development},
+};
 
 /// Puts an [`Admit`] around a service.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AdmitLayer;
+#[derive(Clone, Debug)]
+pub(crate) struct AdmitLayer(pub(crate) Identity);
 
 /// Passes on the calls that the caller may make now.
 #[derive(Clone, Debug)]
-pub(crate) struct Admit<S>(S);
+pub(crate) struct Admit<S> {
+    inner: S,
+    identity: Identity,
+}
 
 /// Checks the rate limit and the policy of the caller.
-fn check(request: &Request) -> Result<(), CallError> {
+fn check(request: &Request, identity: &Identity) -> Result<(), CallError> {
     let caller = request.packet().caller();
     // Charge every call, even if the policy then refuses it or the cache answers it. A batch of a hundred calls costs a
     // hundred.
     caller.charge().map_err(|wait| CallError::RateLimited { wait })?;
-    caller.policy.check(request.call().method.as_str(), caller.origin.as_ref())
+    let is_development = || identity.pinned().is_some_and(|chain| is_development(chain.chain_id));
+    caller.policy.check(request.call().method.as_str(), caller.origin.as_ref(), is_development)
 }
 
 // === impl AdmitLayer ===
@@ -33,7 +40,7 @@ impl<S> Layer<S> for AdmitLayer {
     type Service = Admit<S>;
 
     fn layer(&self, inner: S) -> Admit<S> {
-        Admit(inner)
+        Admit { inner, identity: self.0.clone() }
     }
 }
 
@@ -48,12 +55,12 @@ where
     type Future = Either<S::Future, Ready<Result<S::Response, CallError>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        self.0.poll_ready(cx)
+        self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        match check(&request) {
-            Ok(()) => Either::Left(self.0.call(request)),
+        match check(&request, &self.identity) {
+            Ok(()) => Either::Left(self.inner.call(request)),
             Err(refusal) => Either::Right(ready(Err(refusal))),
         }
     }
