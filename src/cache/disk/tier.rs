@@ -32,6 +32,9 @@ use crate::{
 /// blocking pool.
 const READERS: usize = 32;
 
+/// Name of the lock file.
+const LOCK: &str = "lock";
+
 /// The tier on disk.
 #[derive(Debug)]
 pub struct Disk {
@@ -71,6 +74,39 @@ impl Disk {
             writer: Arc::new(Mutex::new(writer)),
             readers: Arc::new(Semaphore::new(READERS)),
         })
+    }
+
+    /// Checks whether [`open`](Self::open) would succeed, except that another process may use the directory. Leaves
+    /// nothing behind.
+    ///
+    /// # Errors
+    /// The error that `open` would return.
+    pub fn check(config: &DiskConfig) -> Result<(), DiskError> {
+        let path = config.path.clone();
+        match fs::metadata(&path) {
+            Ok(there) if !there.is_dir() => return Err(DiskError::NotADirectory(path)),
+            Ok(_) => {}
+            Err(_) => {
+                let above =
+                    path.ancestors().skip(1).find(|above| above.as_os_str().is_empty() || above.exists());
+                let above = above.filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                if !above.is_dir() {
+                    return Err(DiskError::NotADirectory(path));
+                }
+                let probe = above.join(probe_name());
+                let made = fs::create_dir(&probe).and_then(|()| fs::remove_dir(&probe));
+                return made.map_err(|source| DiskError::CannotBeMade { path, source });
+            }
+        }
+        if let Err(source) = fs::read_dir(&path) {
+            return Err(DiskError::CannotBeRead { path, source });
+        }
+        if path.join(LOCK).exists() {
+            open_lock(&path)?;
+        }
+        let probe = path.join(probe_name());
+        let written = File::create_new(&probe).and_then(|_| fs::remove_file(&probe));
+        written.map_err(|source| DiskError::CannotBeWritten { path, source })
     }
 
     /// Runs `work` with the writer on a blocking thread.
@@ -207,16 +243,27 @@ impl Tier for Disk {
 
 /// Locks the directory. The operating system releases the lock when the process ends, even if the process is killed.
 fn lock(directory: &Path) -> Result<File, DiskError> {
+    let lock = open_lock(directory)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(DiskError::InUse(directory.to_owned())),
+        Err(TryLockError::Error(source)) => {
+            Err(DiskError::CannotBeWritten { path: directory.to_owned(), source })
+        }
+    }
+}
+
+fn open_lock(directory: &Path) -> Result<File, DiskError> {
     let unusable = |source| DiskError::CannotBeWritten { path: directory.to_owned(), source };
-    let path = directory.join("lock");
+    let path = directory.join(LOCK);
     if fs::symlink_metadata(&path).is_ok_and(|there| !there.is_file()) {
         // Do not open the file: opening a pipe would block.
         return Err(unusable(io::Error::other("its \"lock\" is not a regular file")));
     }
-    let lock = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(unusable)?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(DiskError::InUse(directory.to_owned())),
-        Err(TryLockError::Error(error)) => Err(unusable(error)),
-    }
+    OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(unusable)
+}
+
+/// Returns a name for a file or folder that a check creates and removes.
+fn probe_name() -> String {
+    format!(".holdfast-check-{}", std::process::id())
 }

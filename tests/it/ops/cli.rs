@@ -137,7 +137,7 @@ async fn check_tests_disk_and_redis() {
     let _: () = server.raw().await.ask(&[b"ACL", b"SETUSER", b"default", b"-eval"]).await;
     let (code, report) = check(&server.url(), "Cargo.toml").await;
     assert_eq!(code, Some(1), "{report}");
-    assert!(report.contains("directory     Cargo.toml cannot be read"), "{report}");
+    assert!(report.contains("directory     \"Cargo.toml\" is not a directory"), "{report}");
     assert!(report.to_lowercase().contains("eval"), "{report}");
 
     server.kill();
@@ -592,7 +592,7 @@ async fn environment_and_file_configure_the_program() {
 }
 
 #[tokio::test]
-async fn help_and_version_are_printed() {
+async fn help_is_printed() {
     for arguments in
         [&["--help"][..], &["serve", "--help"], &["demo", "-h"], &["check", "--help"], &["health", "--help"]]
     {
@@ -604,6 +604,4 @@ async fn help_and_version_are_printed() {
             assert!(said.contains("give it several times for several nodes"), "{said}");
         }
     }
-    let version = output(holdfast(&["--version"])).await;
-    assert_eq!(text(&version.stdout).trim(), concat!("holdfast ", env!("CARGO_PKG_VERSION")));
 }

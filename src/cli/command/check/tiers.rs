@@ -1,14 +1,12 @@
 //! Checks that the cache tiers can be used.
 
-use std::{fs, io};
-
 use tokio::time::Instant;
 
 use super::lines::{fail, line};
 use crate::{
     app::StartError,
     cache::{
-        Config, DiskConfig,
+        Config, Disk, DiskConfig,
         redis::{Redis, RedisConfig},
     },
     cli::failure::Failure,
@@ -25,15 +23,13 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
     disk.and(redis)
 }
 
-/// Checks that the directory can be read. Does not open the cache in it, which a running instance may use.
+/// Checks that the directory can be used. Does not open the cache in it, which a running instance may use.
 fn check_disk(config: &DiskConfig) -> Result<(), Failure> {
     let path = config.path.display();
-    match fs::read_dir(&config.path) {
-        Ok(_) => line("directory", format!("{path}")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            line("directory", format!("{path}, which will be created"))
-        }
-        Err(error) => fail("directory", format!("{path} cannot be read: {error}")),
+    match Disk::check(config) {
+        Ok(()) if config.path.exists() => line("directory", format!("{path}")),
+        Ok(()) => line("directory", format!("{path}, which will be created")),
+        Err(error) => fail("directory", error.to_string()),
     }
 }
 
