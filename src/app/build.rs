@@ -72,7 +72,7 @@ pub(super) fn endpoints(config: &Config, budget: &ByteBudget) -> Result<Vec<Endp
         let transport = HttpTransport::try_new(&address, config, budget.clone())
             .map_err(|error| problem(error.to_string()))?;
         let transport = BoxCloneSyncService::new(transport);
-        let name = address.url().to_string().into();
+        let name = endpoint.name.clone().unwrap_or_else(|| address.url().to_string()).into();
         Ok(EndpointParts { name, address: Some(address), transport, config: endpoint.clone() })
     };
     config.endpoints.iter().enumerate().map(part).collect()

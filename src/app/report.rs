@@ -212,7 +212,8 @@ fn endpoints(upstream: &Upstream) -> serde_json::Value {
             _ => None,
         };
         json!({
-            "url": &*endpoint.name,
+            "name": &*endpoint.name,
+            "url": endpoint.url,
             "priority": endpoint.priority,
             "state": endpoint.state().as_str(),
             "primary": primary == Some(endpoint.id),

@@ -41,6 +41,9 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndpointConfig {
+    /// Name in logs, in metrics and on the status page; `None` means the URL without its secret parts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// The URL. Providers put their API key into the path, so the whole URL is a secret.
     pub url: Secret,
     /// The `ws://` or `wss://` URL for `newHeads` subscriptions. It is a secret, too.
@@ -113,6 +116,7 @@ impl EndpointConfig {
     /// Returns an endpoint at `url` with default settings.
     pub fn at(url: impl Into<String>) -> Self {
         Self {
+            name: None,
             url: Secret::Plain(url.into()),
             ws: None,
             priority: 0,

@@ -281,7 +281,7 @@ function showEndpoints({ endpoints }) {
     const what = [word, endpoint.primary ? 'primary' : '', endpoint.head != null ? `at ${whole(endpoint.head)}` : ''].filter(Boolean)
     const more = [endpoint.reason, endpoint.last_mismatch && `last invalid answer: ${endpoint.last_mismatch}`].filter(Boolean)
     return element('li', { className: 'health', data: { tone } }, dot(),
-      element('div', {}, element('code', {}, endpoint.url), element('span', { className: 'tag' }, what.join(' · ')), ...more.map(small)))
+      element('div', {}, element('code', { title: endpoint.url ?? '' }, endpoint.name), element('span', { className: 'tag' }, what.join(' · ')), ...more.map(small)))
   }))
 }
 

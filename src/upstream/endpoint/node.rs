@@ -149,6 +149,7 @@ impl Endpoint {
         let health = self.health.lock();
         EndpointStatus {
             name: self.name.clone(),
+            url: self.address.as_ref().map(|address| address.url().to_string()),
             id: self.id,
             priority: self.priority(),
             identity: self.identity.as_ref().map(IdentityProbe::state),

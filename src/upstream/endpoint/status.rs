@@ -13,8 +13,10 @@ use crate::eth::BlockNumber;
 pub struct EndpointStatus {
     /// The endpoint.
     pub id: EndpointId,
-    /// The name: the URL without secrets.
+    /// The configured name, or the URL without secrets.
     pub name: Arc<str>,
+    /// The URL without secrets; `None` for an endpoint in this process.
+    pub url: Option<String>,
     /// The priority.
     pub priority: u32,
     /// The chain identity; `None` if it is not checked.

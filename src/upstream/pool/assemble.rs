@@ -12,7 +12,8 @@ use super::super::{
 /// An endpoint's configuration and transport.
 #[derive(Clone, Debug)]
 pub struct EndpointParts {
-    /// Name in logs and metrics: the URL without secrets. Endpoints with the same name get a number.
+    /// Name in logs and metrics: the configured one, or the URL without secrets. Endpoints with the same name get a
+    /// number.
     pub name: Arc<str>,
     /// URL and headers, which identify the endpoint after a reload; `None` if unknown.
     pub address: Option<EndpointAddress>,
@@ -22,7 +23,7 @@ pub struct EndpointParts {
     pub config: EndpointConfig,
 }
 
-/// Returns the endpoints for these parts, in order: existing ones where the address matches, otherwise new ones.
+/// Returns the endpoints for these parts, in order: existing ones where address and name match, otherwise new ones.
 pub(in crate::upstream) fn assemble(
     mut before: Vec<Arc<Endpoint>>,
     parts: Vec<EndpointParts>,
@@ -32,7 +33,10 @@ pub(in crate::upstream) fn assemble(
 ) -> Vec<Arc<Endpoint>> {
     let settings = TransportSettings::from(config);
     let mut again = |parts: &EndpointParts| {
-        let at = before.iter().position(|endpoint| endpoint.has_address(parts.address.as_ref()))?;
+        let is_same = |endpoint: &Arc<Endpoint>| {
+            endpoint.has_address(parts.address.as_ref()) && has_name(endpoint.name(), parts)
+        };
+        let at = before.iter().position(is_same)?;
         Some(before.remove(at))
     };
     let again: Vec<_> = parts.iter().map(&mut again).collect();
@@ -58,6 +62,15 @@ pub(in crate::upstream) fn assemble(
         ))
     });
     assembled.collect()
+}
+
+/// Returns whether an existing endpoint has the name that these parts ask for. A name that is not configured may have a
+/// number at its end.
+fn has_name(name: &str, parts: &EndpointParts) -> bool {
+    match &parts.config.name {
+        Some(configured) => name == configured,
+        None => name.starts_with(&*parts.name),
+    }
 }
 
 /// Returns `name`, or adds a number if `names` contains it: two URLs may differ only in their secrets, which a name

@@ -5,11 +5,22 @@ use super::{
     EndpointAddress, EndpointError, HeadFeed,
 };
 
+/// Maximum length of an endpoint's name. It appears in every log line and metric of the endpoint.
+const MAX_NAME: usize = 40;
+
+fn is_name(name: &str) -> bool {
+    let is_printable = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_printable) && name.trim() == name
+}
+
 /// Checks an endpoint's configuration, including its secrets. Does not connect.
 ///
 /// # Errors
-/// If a secret, URL or header is invalid, or the weight or a rate is zero.
+/// If the name, a secret, URL or header is invalid, or the weight or a rate is zero.
 pub fn check_endpoint(endpoint: &EndpointConfig) -> Result<(), EndpointError> {
+    if endpoint.name.as_deref().is_some_and(|name| !is_name(name)) {
+        return Err(EndpointError::Name);
+    }
     if endpoint.weight == 0 {
         return Err(EndpointError::Weight);
     }

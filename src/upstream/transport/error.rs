@@ -8,6 +8,9 @@ use crate::secret::SecretError;
 /// An endpoint whose configuration is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
+    /// The name is too long, or unsuitable for logs and metrics.
+    #[error("name: must be 1 to 40 printable ASCII characters, without spaces at the ends")]
+    Name,
     /// The secret that holds the URL cannot be read.
     #[error("url: {0}")]
     UrlSecret(#[source] SecretError),
