@@ -18,6 +18,7 @@
 //! blocks      ranges of blocks
 //! numbers     sets of block numbers
 //! values      values of flags
+//! version     version, commit and features
 //! ```
 
 mod admin;
@@ -34,5 +35,6 @@ mod run;
 mod runtime;
 mod signal;
 mod values;
+mod version;
 
 pub use self::run::main;

@@ -16,13 +16,14 @@ use super::{
     failure::{EXIT_USAGE, Failure},
     output::written,
     runtime::EarlyRuntime,
+    version::LONG_VERSION,
 };
 
 /// A caching sidecar for Ethereum reads.
 ///
 /// Point wallets, dapps and indexers at it instead of at a node or a paid provider.
 #[derive(Debug, Parser)]
-#[command(version, about, after_help = EXAMPLES, max_term_width = 100)]
+#[command(version, long_version = LONG_VERSION.as_str(), about, after_help = EXAMPLES, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -32,7 +33,7 @@ struct Cli {
 enum Command {
     Serve(Box<serve::ServeArgs>),
     Demo(demo::DemoArgs),
-    Check(check::CheckArgs),
+    Check(Box<check::CheckArgs>),
     Health(health::HealthArgs),
     Inspect(inspect::InspectArgs),
     Warm(warm::WarmArgs),
