@@ -160,7 +160,6 @@ impl AppBuilder {
         let admin = Listener::bind(config.admin, few, listen::Metrics::default());
         let admin_tls = tls.clone().filter(|_| config.tls.admin);
         let admin = admin.await.map_err(StartError::Bind)?.with_tls(admin_tls);
-        warn_if_exposed(admin.address());
         build::log_warnings(&config);
 
         let scheme = if config.tls.admin { "https" } else { "http" };
@@ -317,18 +316,6 @@ impl App {
             warn!("last writes to the cache tiers timed out; the missing entries will be fetched again");
         }
         info!("stopped");
-    }
-}
-
-/// Warns if other machines can reach the admin listener, which serves its pages without authentication.
-fn warn_if_exposed(admin: SocketAddr) {
-    if !admin.ip().to_canonical().is_loopback() {
-        warn!(
-            %admin,
-            "the admin listener is not on loopback: any host that can connect can read /status and /metrics, which show \
-             the node's address and the traffic (/purge and /warm need the token of admin_token); set admin to \
-             127.0.0.1, or let only operators connect"
-        );
     }
 }
 

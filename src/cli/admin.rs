@@ -1,6 +1,6 @@
 //! Client of the admin listener of a running instance.
 
-use std::{env, net::SocketAddr, sync::Arc, time::Duration};
+use std::{env, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clap::Args;
@@ -22,18 +22,18 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::{failure::Failure, values::address};
+use super::{failure::Failure, values::admin_address};
 use crate::{
     config::{Config, ENV_ADMIN_TOKEN},
     display::Time,
 };
 
 /// The running instance to connect to.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(super) struct AdminTarget {
-    /// The instance's admin listener [default: 127.0.0.1:8556]
-    #[arg(long, value_name = "ADDRESS", value_parser = address, env = "HOLDFAST_ADMIN")]
-    admin: Option<SocketAddr>,
+    /// The instance's admin listener: address or host name, and port [default: 127.0.0.1:8556]
+    #[arg(long, value_name = "ADDRESS", value_parser = admin_address, env = "HOLDFAST_ADMIN")]
+    admin: Option<String>,
 
     /// Connect by TLS, if the instance has tls.admin set; any certificate is accepted
     #[arg(long, env = "HOLDFAST_TLS__ADMIN")]
@@ -66,15 +66,18 @@ struct Unverified(WebPkiSupportedAlgorithms);
 // === impl AdminTarget ===
 
 impl AdminTarget {
-    pub(super) fn address(&self) -> SocketAddr {
-        self.admin.unwrap_or(Config::default().admin)
+    /// Returns the address or host name of the admin listener, and its port.
+    pub(super) fn address(&self) -> String {
+        self.admin.clone().unwrap_or_else(|| Config::default().admin.to_string())
     }
 
     /// Returns the flags that select this instance, without those that have their default.
     pub(super) fn flags(&self) -> String {
         let mut flags = String::new();
-        if self.address() != Config::default().admin {
-            flags.push_str(&format!(" --admin {}", self.address()));
+        if let Some(admin) =
+            self.admin.as_ref().filter(|admin| **admin != Config::default().admin.to_string())
+        {
+            flags.push_str(&format!(" --admin {admin}"));
         }
         if self.tls {
             flags.push_str(" --tls");
@@ -86,7 +89,7 @@ impl AdminTarget {
     ///
     /// # Errors
     /// If the token cannot be sent in a header.
-    pub(super) fn client(self, timeout: Duration) -> Result<AdminClient, Failure> {
+    pub(super) fn client(&self, timeout: Duration) -> Result<AdminClient, Failure> {
         let bad = || Failure::Other(format!("{ENV_ADMIN_TOKEN} has characters that no header allows"));
         let token = match env::var(ENV_ADMIN_TOKEN) {
             Ok(token) if !token.trim().is_empty() => {
@@ -98,7 +101,7 @@ impl AdminTarget {
             Ok(_) | Err(env::VarError::NotPresent) => None,
             Err(env::VarError::NotUnicode(_)) => return Err(bad()),
         };
-        Ok(AdminClient { target: self, timeout, token, connection: None })
+        Ok(AdminClient { target: self.clone(), timeout, token, connection: None })
     }
 }
 
@@ -143,10 +146,10 @@ impl AdminClient {
         }
         let mut connection = match connection {
             Some(connection) => connection,
-            None => connect(self.target.address(), self.target.tls).await?,
+            None => connect(&self.target.address(), self.target.tls).await?,
         };
         let mut request = Request::builder().method(&method).uri(path);
-        request = request.header(header::HOST, self.target.address().to_string());
+        request = request.header(header::HOST, self.target.address());
         // Only POST requests need the token, so no other request carries it.
         if let Some(token) = self.token.clone().filter(|_| method == Method::POST) {
             request = request.header(header::AUTHORIZATION, token);
@@ -222,7 +225,7 @@ fn is_no_tls(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof)
 }
 
-async fn connect(admin: SocketAddr, tls: bool) -> Result<SendRequest<Empty<Bytes>>, BoxError> {
+async fn connect(admin: &str, tls: bool) -> Result<SendRequest<Empty<Bytes>>, BoxError> {
     let stream = TcpStream::connect(admin).await?;
     if !tls {
         return speak(stream).await;
@@ -234,7 +237,8 @@ async fn connect(admin: SocketAddr, tls: bool) -> Result<SendRequest<Empty<Bytes
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(unverified))
         .with_no_client_auth();
-    let name = ServerName::from(admin.ip());
+    let host = admin.rsplit_once(':').map_or(admin, |(host, _)| host);
+    let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())?;
     speak(TlsConnector::from(Arc::new(config)).connect(name, stream).await?).await
 }
 

@@ -7,10 +7,17 @@ use figment::{
     error::{Actual, Error, Kind, OneOf},
 };
 
-use super::removed;
+use serde::de::DeserializeOwned;
+
+use super::{removed, schema};
 
 /// Prefix of the environment variables that set keys.
 pub(super) const ENV_PREFIX: &str = "HOLDFAST_";
+
+/// Returns the environment variable that sets a key.
+pub(super) fn variable_of(key: &str) -> String {
+    format!("{ENV_PREFIX}{}", key.replace('.', "__").to_uppercase())
+}
 
 /// A configuration that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -61,9 +68,10 @@ fn lines(problems: &[Problem]) -> String {
 
 // === impl ConfigError ===
 
-impl From<Error> for ConfigError {
-    fn from(error: Error) -> Self {
-        let mut problems: Vec<_> = error.into_iter().map(|error| Problem::of(&error)).collect();
+impl ConfigError {
+    /// Describes an error from reading a `T`.
+    pub(super) fn of<T: DeserializeOwned>(error: Error) -> Self {
+        let mut problems: Vec<_> = error.into_iter().map(|error| Problem::of::<T>(&error)).collect();
         match problems.len() {
             1 => Self::Problem(problems.remove(0)),
             _ => Self::Problems(problems),
@@ -85,7 +93,7 @@ impl Problem {
         Self { source: String::new(), key: key.into(), message: format!("{message}") }
     }
 
-    fn of(error: &Error) -> Self {
+    fn of<T: DeserializeOwned>(error: &Error) -> Self {
         let mut path = error.path.clone();
         let message = match &error.kind {
             Kind::UnknownField(name, expected) => {
@@ -94,7 +102,15 @@ impl Problem {
                 }
                 match removed::advice(&path.join(".")) {
                     Some(advice) => format!("this key was removed: {advice}"),
-                    None => format!("unknown key; valid keys here are {}", listed(expected)),
+                    None => {
+                        let similar = schema::similar::<T>(&path, expected);
+                        let similar = similar.map_or_else(String::new, |key| {
+                            let is_variable = is_environment(error.metadata.as_ref());
+                            let name = if is_variable { variable_of(&key) } else { key };
+                            format!("; did you mean {name}?")
+                        });
+                        format!("unknown key; valid keys here are {}{similar}", listed(expected))
+                    }
                 }
             }
             Kind::UnknownVariant(found, expected) => {
@@ -103,7 +119,8 @@ impl Problem {
             }
             Kind::InvalidType(..) if path == ["upstream"] => NO_TABLE.to_owned(),
             Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
-                let expected = in_plain_words(expected);
+                let choices = schema::choices::<T>(&path.join(".")).map(listed);
+                let expected = choices.unwrap_or_else(|| in_plain_words(expected).to_owned());
                 let hint = in_decimal(found) + &in_brackets(found, &path);
                 format!("expected {expected}, found {}{hint}", shown(found, &path))
             }
@@ -111,9 +128,11 @@ impl Problem {
                 path.push(name.to_string());
                 "is missing".to_owned()
             }
-            // For these two keys, the only error of this kind is text that is not a socket address.
-            Kind::Message(_) if path == ["listen"] || path == ["admin"] => format!("expected {AN_ADDRESS}"),
-            Kind::Message(message) => without_excerpt(message),
+            Kind::Message(message) => {
+                let message = without_excerpt(message);
+                let hint = if message.contains("table header: duplicate key") { IN_BRACKETS } else { "" };
+                message + hint
+            }
             other => other.to_string(),
         };
         Self { source: String::new(), key: path.join("."), message }.set_by(error.metadata.as_ref())
@@ -123,11 +142,15 @@ impl Problem {
     pub(super) fn set_by(self, metadata: Option<&Metadata>) -> Self {
         let source = metadata.map(|metadata| match &metadata.source {
             Some(Source::File(path)) => path.display().to_string(),
-            _ if metadata.name.contains("environment") => format!("the environment ({ENV_PREFIX}…)"),
+            _ if is_environment(Some(metadata)) => format!("the environment ({ENV_PREFIX}…)"),
             _ => "the flags".to_owned(),
         });
         Self { source: source.unwrap_or_default(), ..self }
     }
+}
+
+fn is_environment(metadata: Option<&Metadata>) -> bool {
+    metadata.is_some_and(|metadata| metadata.name.contains("environment"))
 }
 
 /// Lists the valid values. Strips the words "one of", which `OneOf` adds to three values or more.
@@ -140,18 +163,22 @@ fn listed(expected: &'static [&'static str]) -> String {
 const NO_TABLE: &str = "expected a table; to name a node, use --upstream, HOLDFAST_UPSTREAM_URL, or url in \
                         [[upstream.endpoints]]";
 
-/// Expected form of a listener's address.
-pub(crate) const AN_ADDRESS: &str = "an address and a port, such as 127.0.0.1:8555 or [::1]:8555";
+/// Hint for a table that occurs twice.
+const IN_BRACKETS: &str = "; begin each of several with two brackets, as in [[upstream.endpoints]]";
 
 /// Translates serde's names of types into words for users.
 fn in_plain_words(expected: &str) -> &str {
     match expected {
-        "usize" | "u64" | "u32" => "a whole number",
+        "usize" | "u64" | "u32" | "u16" => "a whole number",
         "a nonzero u32" => "a whole number from 1 on",
+        "f64" => "a number",
+        "a boolean" => "true or false",
+        "a string" | "string" => "text",
+        "path string" => "a path",
         "parsable string" => "a size such as \"5 MiB\"",
         "a duration" => "a time such as \"500ms\", \"10s\" or \"1m 30s\"",
         "a sequence" => "a list",
-        "socket address" => AN_ADDRESS,
+        "a map" => "a table",
         table if table.starts_with("struct ") => "a table",
         other => other,
     }
@@ -184,7 +211,14 @@ fn shown(found: &Actual, path: &[String]) -> String {
     let is_secret = |key: &String| ["upstream", "tracing", "keys", "redis"].contains(&key.as_str());
     match found {
         Actual::Str(text) if is_url(text) || path.iter().any(is_secret) => "text".to_owned(),
-        found => found.to_string(),
+        Actual::Str(text) => format!("{text:?}"),
+        Actual::Bool(value) => value.to_string(),
+        Actual::Unsigned(number) => format!("the number {number}"),
+        Actual::Signed(number) => format!("the number {number}"),
+        Actual::Float(number) => format!("the number {number}"),
+        Actual::Map => "a table".to_owned(),
+        Actual::Seq => "a list".to_owned(),
+        _ => "another kind of value".to_owned(),
     }
 }
 

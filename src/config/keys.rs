@@ -1,24 +1,37 @@
 //! All keys, and the checks that span several of them.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{env, net::SocketAddr, time::Duration};
 
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
-use super::{error::Problem, log::LogConfig, tracing::TracingConfig};
+use super::{address, error::Problem, log::LogConfig, tracing::TracingConfig};
 use crate::{cache, client::ClientLimit, display::Time, http, listen, proxy, upstream, verify};
 
 /// Upper limit of every count. It is higher than any machine can use, and low enough that semaphores and sums do not
 /// overflow.
 const MOST: usize = 1 << 30;
 
+/// Smallest size of the cache, of the disk cache and of the byte budgets: room for a block. Smaller values are typos,
+/// such as a size without its unit.
+const LEAST_STORE: (ByteSize, &str) = (ByteSize::mib(1), "1 MiB");
+
+/// Smallest limit on one body or answer.
+const LEAST_MESSAGE: (ByteSize, &str) = (ByteSize::kib(1), "1 KiB");
+
+/// Environment variable that the container image sets. In a container, only the unspecified address is of use, and the
+/// published ports decide which hosts can connect.
+pub(super) const ENV_IMAGE: &str = "HOLDFAST_IMAGE";
+
 /// All settings. `config/holdfast.toml` describes each key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Address of the client listener.
+    #[serde(deserialize_with = "address::deserialize")]
     pub listen: SocketAddr,
     /// Address of the admin listener.
+    #[serde(deserialize_with = "address::deserialize")]
     pub admin: SocketAddr,
     /// Hash of the token that operators need for `/purge` and `/warm`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -140,7 +153,19 @@ impl Config {
             );
             warnings.push(Problem::new("call_timeout", message));
         }
-        let is_open = !self.listen.ip().to_canonical().is_loopback();
+        let is_exposed = |address: SocketAddr| !address.ip().to_canonical().is_loopback();
+        let is_image = self.admin.ip().is_unspecified() && env::var_os(ENV_IMAGE).is_some();
+        if is_exposed(self.admin) && !is_image {
+            let message = format!(
+                "{} is open to other machines: any host that can connect can read /status and /metrics, which show the \
+                 node's address and the traffic (/purge and /warm need the token of admin_token); set admin to \
+                 127.0.0.1:{}, or let only operators connect",
+                self.admin,
+                self.admin.port()
+            );
+            warnings.push(Problem::new("admin", message));
+        }
+        let is_open = is_exposed(self.listen);
         let all = self.max_bytes_in_flight;
         let half = ByteSize(all.as_u64() / 2);
         let (limit, whose, most) = match self.max_bytes_per_client {
@@ -196,15 +221,22 @@ impl Config {
                 return Err(Problem::new(key, format_args!("must be at most {MOST}")));
             }
         }
+        let per_client = self.max_bytes_per_client.unwrap_or(self.max_bytes_in_flight);
+        let disk = self.cache.disk.as_ref().map(|disk| disk.size);
         let sizes = [
-            ("max_bytes_in_flight", self.max_bytes_in_flight),
-            ("max_bytes_per_client", self.max_bytes_per_client.unwrap_or(self.max_bytes_in_flight)),
-            ("http.max_body", self.http.max_body),
-            ("upstream.max_answer", self.upstream.max_answer),
+            ("cache.size", Some(self.cache.size), LEAST_STORE, "512 MiB"),
+            ("cache.disk.size", disk, LEAST_STORE, "10 GiB"),
+            ("max_bytes_in_flight", Some(self.max_bytes_in_flight), LEAST_STORE, "512 MiB"),
+            ("max_bytes_per_client", Some(per_client), LEAST_STORE, "256 MiB"),
+            ("http.max_body", Some(self.http.max_body), LEAST_MESSAGE, "5 MiB"),
+            ("upstream.max_answer", Some(self.upstream.max_answer), LEAST_MESSAGE, "128 MiB"),
         ];
-        for (key, value) in sizes {
-            if value == ByteSize::b(0) {
-                return Err(Problem::new(key, "must be at least 1 B"));
+        for (key, size, (least, shown), example) in sizes {
+            if let Some(size) = size.filter(|size| *size < least) {
+                let message = format!(
+                    "{size} is too small; write at least {shown}, with the unit, such as \"{example}\""
+                );
+                return Err(Problem::new(key, message));
             }
         }
         let times = [
@@ -237,15 +269,21 @@ impl Config {
                 format!("{} is the address of the client listener (listen); set another port", self.admin);
             return Err(Problem::new("admin", message));
         }
+        let names = self.upstream.endpoints.iter().map(|endpoint| endpoint.name.as_deref());
+        let names: Vec<_> = names.collect();
+        for (at, name) in names.iter().enumerate() {
+            if let Some(same) = names[..at].iter().position(|other| name.is_some() && other == name) {
+                let name = name.unwrap_or_default();
+                let message = format!("name: {name:?} is the name of upstream.endpoints.{same}, too");
+                return Err(Problem::new(format!("upstream.endpoints.{at}"), message));
+            }
+        }
         if let Err(message) = self.log.check() {
             return Err(Problem::new("log.level", message));
         }
         self.tracing.receiver()?;
         if let Some(redis) = &self.cache.redis {
             cache::redis::Redis::try_new(redis).map_err(|error| Problem::new("cache.redis", error))?;
-        }
-        if self.cache.disk.as_ref().is_some_and(|disk| disk.size < ByteSize::mib(1)) {
-            return Err(Problem::new("cache.disk.size", "must be at least 1 MiB to have room for a block"));
         }
         if let Err(error) = self.tls.check() {
             return Err(Problem::new(format!("tls.{}", error.key()), error));

@@ -8,13 +8,14 @@ use std::{
 use figment::{
     Figment,
     providers::{Env, Format, Serialized, Toml},
-    value::Value,
+    value::{Dict, Value},
 };
 use serde::Serialize;
 
 use super::{
     error::{ConfigError, ENV_PREFIX, Problem},
-    keys::Config,
+    keys::{Config, ENV_IMAGE},
+    shell,
 };
 use crate::upstream::{EndpointConfig, check_endpoint};
 
@@ -67,9 +68,9 @@ impl Sources {
     }
 
     /// Reads the variables `HOLDFAST_*`: `HOLDFAST_HTTP__MAX_BATCH` sets `http.max_batch`, `HOLDFAST_CONFIG` names
-    /// the file, and `HOLDFAST_UPSTREAM_URL` names the node.
+    /// the file, and `HOLDFAST_UPSTREAM_URL` names the node. If one of the latter two is empty, it counts as unset.
     pub fn with_environment(self) -> Self {
-        let named = env::var_os(ENV_CONFIG).map(PathBuf::from);
+        let named = env::var_os(ENV_CONFIG).filter(|path| !path.is_empty()).map(PathBuf::from);
         let file = self.file.or(named);
         Self { file, environment: true, ..self }
     }
@@ -104,11 +105,12 @@ impl Sources {
         }
         let (mut upstreams, mut named_by) = (self.upstreams, FLAG_UPSTREAM);
         if self.environment {
-            let beside =
-                [ENV_CONFIG, ENV_UPSTREAM_URL, ENV_ADMIN_TOKEN].map(|name| &name[ENV_PREFIX.len()..]);
+            let beside = [ENV_CONFIG, ENV_UPSTREAM_URL, ENV_ADMIN_TOKEN, ENV_IMAGE]
+                .map(|name| &name[ENV_PREFIX.len()..]);
             let set = Env::prefixed(ENV_PREFIX).ignore(&beside).filter(|key| !is_service_link(key.as_str()));
             figment = figment.merge(set.split("__"));
-            if let (true, Ok(url)) = (upstreams.is_empty(), env::var(ENV_UPSTREAM_URL)) {
+            let url = env::var(ENV_UPSTREAM_URL).ok().filter(|url| !url.trim().is_empty());
+            if let (true, Some(url)) = (upstreams.is_empty(), url) {
                 upstreams.push(url);
                 named_by = ENV_UPSTREAM_URL;
             }
@@ -116,13 +118,16 @@ impl Sources {
         for (key, value) in self.flags {
             figment = figment.merge(Serialized::default(key, value));
         }
-        let mut config: Config = figment.extract().map_err(ConfigError::from)?;
-        config.check().map_err(|problem| {
+        let sourced = |problem: Problem| {
             // A source sets a list as a whole, so figment has metadata for the list, but not for its elements.
             let parts = problem.key.split('.').take_while(|part| part.parse::<usize>().is_err());
             let set_by = figment.find_metadata(&parts.collect::<Vec<_>>().join("."));
             problem.set_by(set_by)
-        })?;
+        };
+        let values: Dict = figment.extract().map_err(ConfigError::of::<Dict>)?;
+        shell::check(&values).map_err(sourced)?;
+        let mut config: Config = figment.extract().map_err(ConfigError::of::<Config>)?;
+        config.check().map_err(sourced)?;
         if upstreams.is_empty() {
             let set_by = figment.find_metadata("upstream.endpoints");
             for (at, endpoint) in config.upstream.endpoints.iter().enumerate() {

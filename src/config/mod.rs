@@ -8,21 +8,27 @@
 //!
 //! ```text
 //! load        file, environment and flags
+//! shell       shell variables in values
 //! keys        all keys, and the checks that span several of them
 //! log         the keys of [log]
 //! tracing     the keys of [tracing]
+//! address     addresses of listeners
 //! error       configuration errors
+//! schema      keys and choices of a configuration type
 //! removed     keys that earlier versions had
 //! ```
 
+mod address;
 mod error;
 mod keys;
 mod load;
 mod log;
 mod removed;
+mod schema;
+mod shell;
 mod tracing;
 
-pub(crate) use self::{error::AN_ADDRESS, load::ENV_ADMIN_TOKEN};
+pub(crate) use self::{address::is_host_and_port, load::ENV_ADMIN_TOKEN};
 pub use self::{
     error::{ConfigError, Problem},
     keys::Config,

@@ -1,3 +1,5 @@
+mod mistakes;
+
 use std::{path::Path, time::Duration};
 
 use bytesize::ByteSize;
@@ -55,7 +57,7 @@ fn the_documented_file_leaves_no_key_out() {
     defaults.http.burst = std::num::NonZeroU32::new(1);
     defaults.upstream.hedge = upstream::Percentile::try_new(0.95);
     collect_keys(&serde_json::to_value(defaults).unwrap(), &mut keys);
-    let of_endpoints = ["url", "ws", "headers", "consistent", "priority", "weight", "rate"];
+    let of_endpoints = ["name", "url", "ws", "headers", "consistent", "priority", "weight", "rate"];
     let of_keys = ["name", "sha256", "allow", "deny"];
     for key in keys.into_iter().chain(of_endpoints.into_iter().chain(of_keys).map(str::to_owned)) {
         let documented = text.lines().any(|line| {
@@ -150,14 +152,14 @@ fn errors_name_file_key_and_expected_value() {
         ("[http]\nmax_batch = 0", "FILE: http.max_batch: must be at least 1"),
         (
             "call_timeout = 5",
-            "FILE: call_timeout: expected a time such as \"500ms\", \"10s\" or \"1m 30s\", found signed int `5`",
+            "FILE: call_timeout: expected a time such as \"500ms\", \"10s\" or \"1m 30s\", found the number 5",
         ),
         (
             "call_timeout = '10'",
             "FILE: call_timeout: expected a time such as \"500ms\", \"10s\" or \"1m 30s\", found",
         ),
         ("call_timeout = 'soon'", "FILE: call_timeout: expected a time such as"),
-        ("chain_id = '0x2a'", "FILE: chain_id: expected a whole number, found string \"0x2a\"; that is 42"),
+        ("chain_id = '0x2a'", "FILE: chain_id: expected a whole number, found \"0x2a\"; that is 42"),
         (
             "admin = '127.0.0.1:8555'",
             "FILE: admin: 127.0.0.1:8555 is the address of the client listener (listen)",
@@ -167,7 +169,7 @@ fn errors_name_file_key_and_expected_value() {
         ("listen = '8555'", "FILE: listen: expected an address and a port, such as 127.0.0.1:8555"),
         (
             "admin = 8556",
-            "FILE: admin: expected an address and a port, such as 127.0.0.1:8555 or [::1]:8555, found",
+            "FILE: admin: expected an address and a port, such as 127.0.0.1:8555, [::1]:8555 or localhost:8555, found",
         ),
         ("[log]\nformat = 'xml'", "FILE: log.format: \"xml\" is not one of `text` or `json`"),
         ("[log]\nlevel = 'chatty'", "FILE: log.level: \"chatty\" is not one of error, warn"),
@@ -200,11 +202,11 @@ fn errors_name_file_key_and_expected_value() {
         ),
         (
             "[upstream.endpoints]\nurl = 'http://127.0.0.1:8545'",
-            "FILE: upstream.endpoints: expected a list, found map; begin each with [[upstream.endpoints]], in two",
+            "FILE: upstream.endpoints: expected a list, found a table; begin each with [[upstream.endpoints]], in two",
         ),
         (
             "[http.keys]\nname = 'a'",
-            "FILE: http.keys: expected a list, found map; begin each with [[http.keys]], in two brackets",
+            "FILE: http.keys: expected a list, found a table; begin each with [[http.keys]], in two brackets",
         ),
         (
             "[[upstream.endpoints]]\nurl = 'http://127.0.0.1'\nweight = 0",
@@ -245,9 +247,6 @@ fn errors_name_file_key_and_expected_value() {
         ("[upstream]\nhedge = 0.2", "FILE: upstream.hedge: 0.2 is not a valid percentile for hedging"),
         ("[upstream]\nhedge = 1.0", "FILE: upstream.hedge: 1 is not a valid percentile for hedging"),
         ("[upstream]\nhedge = true", "FILE: upstream.hedge: expected"),
-        ("[http]\nmax_body = '0 B'", "FILE: http.max_body: must be at least 1 B"),
-        ("max_bytes_in_flight = 0", "FILE: max_bytes_in_flight: must be at least 1 B"),
-        ("max_bytes_per_client = 0", "FILE: max_bytes_per_client: must be at least 1 B"),
         ("[http]\nmax_per_client = 0", "FILE: http.max_per_client: must be at least 1"),
         (
             "[http]\nallowed_hosts = ['http://rpc.example.org']",

@@ -42,7 +42,8 @@ pub(in crate::cli) struct CheckArgs {
     #[command(flatten)]
     settings: Settings,
 
-    /// Only check the configuration and call no node; for use before a start or a reload
+    /// Only check the configuration, and neither nodes nor the cache directory nor Redis; for use before a start or a
+    /// reload
     #[arg(long)]
     offline: bool,
 }
@@ -103,9 +104,10 @@ async fn check_endpoint(config: &Config, at: usize, endpoint: &EndpointConfig) -
     let problem = |error| StartError::Config(Problem::new(format!("upstream.endpoints.{at}"), error));
     let address = EndpointAddress::resolve(endpoint).map_err(problem)?;
     let transport = HttpTransport::try_new(&address, &config.upstream, budget).map_err(problem)?;
-    line("upstream", address.url().to_string())?;
+    let url = address.url().to_string();
+    line("upstream", endpoint.name.as_ref().map_or(url.clone(), |name| format!("{name}, {url}")))?;
     let parts = EndpointParts {
-        name: address.url().to_string().into(),
+        name: url.into(),
         address: Some(address),
         transport: BoxCloneSyncService::new(transport),
         config: endpoint.clone(),

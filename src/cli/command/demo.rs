@@ -1,7 +1,5 @@
 //! `holdfast demo`
 
-use std::net::SocketAddr;
-
 use clap::Args;
 
 use crate::cli::{
@@ -10,7 +8,6 @@ use crate::cli::{
     output::say,
     runtime::EarlyRuntime,
     signal::{ReloadSignal, StopSignals},
-    values::address,
 };
 use crate::{
     app,
@@ -25,12 +22,12 @@ use crate::{
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct DemoArgs {
     /// Address for clients
-    #[arg(long, value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:8555", env = "HOLDFAST_LISTEN")]
-    listen: SocketAddr,
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8555", env = "HOLDFAST_LISTEN")]
+    listen: String,
 
     /// Address for operators
-    #[arg(long, value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:8556", env = "HOLDFAST_ADMIN")]
-    admin: SocketAddr,
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8556", env = "HOLDFAST_ADMIN")]
+    admin: String,
 
     /// Log level: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "warn")]

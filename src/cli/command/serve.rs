@@ -1,6 +1,6 @@
 //! `holdfast serve`
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -10,7 +10,6 @@ use crate::cli::{
     otlp::Export,
     runtime::EarlyRuntime,
     signal::{ReloadSignal, StopSignals},
-    values::address,
 };
 use crate::{
     app::App,
@@ -34,44 +33,6 @@ pub(in crate::cli) struct ServeArgs {
     /// Settings that the file can contain, too.
     #[command(flatten)]
     settings: Settings,
-
-    /// Address for clients [default: 127.0.0.1:8555]
-    #[arg(long, value_name = "ADDRESS", value_parser = address)]
-    listen: Option<SocketAddr>,
-
-    /// Address for operators: status page, /live, /ready, /status, /metrics [default: 127.0.0.1:8556]
-    #[arg(long, value_name = "ADDRESS", value_parser = address)]
-    admin: Option<SocketAddr>,
-
-    /// Size of the cache in memory, such as "2 GiB" [default: 512 MiB]
-    #[arg(long, value_name = "SIZE")]
-    cache_size: Option<String>,
-
-    /// How old an answer may be, such as "500ms"; a longer time saves upstream calls [default: 1s]
-    #[arg(long, value_name = "TIME")]
-    max_staleness: Option<String>,
-
-    /// Verification of answers before they enter the cache: auto (every proof that needs no further calls), full (proof of
-    /// everything) or structural (only the shape) [default: auto]
-    #[arg(long, value_name = "LEVEL")]
-    verify: Option<String>,
-
-    /// Handling of answers that fail verification: pass (serve the answer, but do not cache it) or reject (return an
-    /// error) [default: pass]
-    #[arg(long, value_name = "POLICY")]
-    on_mismatch: Option<String>,
-
-    /// Serve only the six read operations
-    #[arg(long)]
-    strict: bool,
-
-    /// Log level: error, warn, info, debug or trace [default: info]
-    #[arg(long, value_name = "LEVEL")]
-    log_level: Option<String>,
-
-    /// Log format [default: text]
-    #[arg(long, value_name = "FORMAT")]
-    log_format: Option<LogFormat>,
 }
 
 const EXAMPLES: &str = "\
@@ -108,6 +69,44 @@ pub(in crate::cli) struct Settings {
     /// for TLS. Never shown in full
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
+
+    /// Address or host name, and port, for clients [default: 127.0.0.1:8555]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+
+    /// Address or host name, and port, for operators: status page, /live, /ready, /status, /metrics [default: 127.0.0.1:8556]
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<String>,
+
+    /// Size of the cache in memory, such as "2 GiB" [default: 512 MiB]
+    #[arg(long, value_name = "SIZE")]
+    cache_size: Option<String>,
+
+    /// How old an answer may be, such as "500ms"; a longer time saves upstream calls [default: 1s]
+    #[arg(long, value_name = "TIME")]
+    max_staleness: Option<String>,
+
+    /// Verification of answers before they enter the cache: auto (every proof that needs no further calls), full (proof of
+    /// everything) or structural (only the shape) [default: auto]
+    #[arg(long, value_name = "LEVEL")]
+    verify: Option<String>,
+
+    /// Handling of answers that fail verification: pass (serve the answer, but do not cache it) or reject (return an
+    /// error) [default: pass]
+    #[arg(long, value_name = "POLICY")]
+    on_mismatch: Option<String>,
+
+    /// Serve only the six read operations
+    #[arg(long)]
+    strict: bool,
+
+    /// Log level: error, warn, info, debug or trace [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+
+    /// Log format [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
 }
 
 pub(in crate::cli) fn chain_id(text: &str) -> Result<u64, String> {
@@ -122,26 +121,12 @@ pub(in crate::cli) fn chain_id(text: &str) -> Result<u64, String> {
 
 impl ServeArgs {
     pub(in crate::cli) fn run(self, early: EarlyRuntime) -> Result<(), Failure> {
-        let sources = self.sources();
+        let sources = self.settings.sources();
         let config = sources.clone().load()?;
         let (export, spans) =
             Export::start(&config.tracing, early.runtime.handle()).map_err(ConfigError::Problem)?;
         let level = log::start(&config.log, spans);
         early.block_on(|reloads| serve(config, sources, level, export, reloads))
-    }
-
-    fn sources(self) -> Sources {
-        self.settings
-            .sources()
-            .with_flag("listen", self.listen)
-            .with_flag("admin", self.admin)
-            .with_flag("cache.size", self.cache_size)
-            .with_flag("chain.max_staleness", self.max_staleness)
-            .with_flag("verify.level", self.verify)
-            .with_flag("verify.on_mismatch", self.on_mismatch)
-            .with_flag("strict", self.strict.then_some(true))
-            .with_flag("log.level", self.log_level)
-            .with_flag("log.format", self.log_format)
     }
 }
 
@@ -183,5 +168,14 @@ impl Settings {
             .with_flag("chain_id", self.chain_id)
             .with_flag("cache.disk.path", self.data)
             .with_flag("cache.redis.url", self.redis)
+            .with_flag("listen", self.listen)
+            .with_flag("admin", self.admin)
+            .with_flag("cache.size", self.cache_size)
+            .with_flag("chain.max_staleness", self.max_staleness)
+            .with_flag("verify.level", self.verify)
+            .with_flag("verify.on_mismatch", self.on_mismatch)
+            .with_flag("strict", self.strict.then_some(true))
+            .with_flag("log.level", self.log_level)
+            .with_flag("log.format", self.log_format)
     }
 }

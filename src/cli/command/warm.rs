@@ -348,7 +348,7 @@ impl Run {
     }
 
     async fn report(&self, stopped: bool, took: Duration) -> Result<(), Failure> {
-        let keeping = Keeping::of(self.warm.target).await;
+        let keeping = Keeping::of(&self.warm.target).await;
         let state = self.state.lock();
         let done = &state.done;
         say(format_args!(
@@ -417,7 +417,7 @@ struct Keeping {
 // === impl Keeping ===
 
 impl Keeping {
-    async fn of(target: AdminTarget) -> Self {
+    async fn of(target: &AdminTarget) -> Self {
         let status = async { target.client(ENDING).ok()?.get("/status").await.ok()?.value("/status").ok() };
         let Some(status) = status.await else { return Self::default() };
         let tiers = status["tiers"].as_array().map(Vec::as_slice).unwrap_or_default();

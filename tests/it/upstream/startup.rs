@@ -169,7 +169,7 @@ async fn public_admin_listener_is_warned_about() {
         let arguments = ["serve", "--listen", "127.0.0.1:0", "--admin", admin, "--upstream", &node.url()];
         let program = Program::start(holdfast(&arguments));
         program.says("is listening").await;
-        let warning = "the admin listener is not on loopback";
+        let warning = "admin: 0.0.0.0:0 is open to other machines";
         if warns {
             program.says(warning).await;
         } else {
