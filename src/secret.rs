@@ -1,7 +1,7 @@
 //! Secrets, which must not be printed. Each is written in the configuration, or read from an environment variable or
 //! a file.
 
-use std::{env, fmt, fs, io, path::PathBuf};
+use std::{cell::Cell, env, fmt, fs, io, path::PathBuf};
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
@@ -69,7 +69,7 @@ impl Secret {
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Plain(_) => f.write_str("(secret)"),
+            Self::Plain(_) => f.write_str(MASK),
             Self::Env(name) => write!(f, "(secret from ${name})"),
             Self::File(path) => write!(f, "(secret from {})", path.display()),
         }
@@ -124,13 +124,28 @@ impl<'de> Visitor<'de> for SecretVisitor {
     }
 }
 
+thread_local! {
+    static IS_MASKED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Text in place of a secret.
+const MASK: &str = "(secret)";
+
+/// Runs `serialize`, in which every secret that the configuration holds as text becomes `(secret)`.
+pub fn masked<T>(serialize: impl FnOnce() -> T) -> T {
+    let before = IS_MASKED.replace(true);
+    let serialized = serialize();
+    IS_MASKED.set(before);
+    serialized
+}
+
 /// Serializes the value in memory only, for example to compare two configurations. The result is never written
-/// anywhere.
+/// anywhere, except within [`masked`].
 impl Serialize for Secret {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;
         match self {
-            Self::Plain(value) => serializer.serialize_str(value),
+            Self::Plain(value) => serializer.serialize_str(if IS_MASKED.get() { MASK } else { value }),
             Self::Env(name) => {
                 let mut map = serializer.serialize_map(Some(1))?;
                 map.serialize_entry("env", name)?;

@@ -10,15 +10,12 @@
 //! To make another key reloadable, apply it in [`Reload::apply`], do the steps that can fail in [`Reload::prepare`],
 //! which runs first, and add the key to `RELOADABLE` of its configuration type.
 
-use std::collections::BTreeMap;
-
 use parking_lot::Mutex;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
     registry::Registry,
 };
-use serde_json::Value;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
@@ -171,7 +168,7 @@ fn is_reloadable(key: &str) -> bool {
 
 /// Returns the names of the keys that differ, without their values, which may be secrets.
 fn differences(before: &Config, after: &Config) -> Vec<String> {
-    let (mut before, mut after) = (keys(before), keys(after));
+    let (mut before, mut after) = (before.values(), after.values());
     before.retain(|key, value| match after.get(key) {
         Some(same) if same == value => {
             after.remove(key);
@@ -181,26 +178,6 @@ fn differences(before: &Config, after: &Config) -> Vec<String> {
     });
     before.append(&mut after);
     before.into_keys().collect()
-}
-
-/// Returns every key by its dotted name, with its value. A list is one value.
-fn keys(config: &Config) -> BTreeMap<String, Value> {
-    fn collect(prefix: &str, value: Value, keys: &mut BTreeMap<String, Value>) {
-        match value {
-            Value::Object(members) => {
-                for (key, value) in members {
-                    let key = if prefix.is_empty() { key } else { format!("{prefix}.{key}") };
-                    collect(&key, value, keys);
-                }
-            }
-            value => {
-                keys.insert(prefix.to_owned(), value);
-            }
-        }
-    }
-    let mut keys = BTreeMap::new();
-    collect("", serde_json::to_value(config).unwrap_or_default(), &mut keys);
-    keys
 }
 
 // === impl Metrics ===

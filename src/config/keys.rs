@@ -1,9 +1,10 @@
 //! All keys, and the checks that span several of them.
 
-use std::{env, net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, env, net::SocketAddr, time::Duration};
 
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{address, error::Problem, log::LogConfig, tracing::TracingConfig};
 use crate::{cache, client::ClientLimit, display::Time, http, listen, proxy, upstream, verify};
@@ -123,6 +124,26 @@ impl Config {
             keys.iter().map(move |key| format!("{table}{key}"))
         };
         Self::RELOADABLE.into_iter().flat_map(named)
+    }
+
+    /// Returns every key by its dotted name, with its value. A list is one value.
+    pub fn values(&self) -> BTreeMap<String, Value> {
+        fn collect(prefix: &str, value: Value, keys: &mut BTreeMap<String, Value>) {
+            match value {
+                Value::Object(members) => {
+                    for (key, value) in members {
+                        let key = if prefix.is_empty() { key } else { format!("{prefix}.{key}") };
+                        collect(&key, value, keys);
+                    }
+                }
+                value => {
+                    keys.insert(prefix.to_owned(), value);
+                }
+            }
+        }
+        let mut keys = BTreeMap::new();
+        collect("", serde_json::to_value(self).unwrap_or_default(), &mut keys);
+        keys
     }
 
     /// Returns the configuration of the proxy.

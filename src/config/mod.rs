@@ -8,6 +8,7 @@
 //!
 //! ```text
 //! load        file, environment and flags
+//! print       a configuration as TOML
 //! shell       shell variables in values
 //! keys        all keys, and the checks that span several of them
 //! log         the keys of [log]
@@ -23,6 +24,7 @@ mod error;
 mod keys;
 mod load;
 mod log;
+mod print;
 mod removed;
 mod schema;
 mod shell;
@@ -34,6 +36,7 @@ pub use self::{
     keys::Config,
     load::Sources,
     log::{LogConfig, LogFormat},
+    print::toml,
     tracing::TracingConfig,
 };
 

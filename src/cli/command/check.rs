@@ -12,11 +12,11 @@ use tower::util::BoxCloneSyncService;
 
 use self::lines::{fail, line};
 use super::serve::Settings;
-use crate::cli::{failure::Failure, runtime::run};
+use crate::cli::{failure::Failure, output::say, runtime::run};
 use crate::{
     app::{self, StartError},
     budget::ByteBudget,
-    config::{Config, LogConfig, Problem},
+    config::{Config, LogConfig, Problem, toml},
     eth::{BlockHash, Query, Tag},
     jsonrpc::{Answer, Params},
     upstream::{
@@ -46,13 +46,19 @@ pub(in crate::cli) struct CheckArgs {
     /// reload
     #[arg(long)]
     offline: bool,
+
+    /// Print the configuration in force as TOML, from the file, the environment and flags, and check nothing else.
+    /// Secrets are masked
+    #[arg(long)]
+    print: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   holdfast check --upstream http://127.0.0.1:8545    check a node
   holdfast check --config holdfast.toml              check the file and its nodes
-  holdfast check --config holdfast.toml --offline    check only the file, before a start or a reload";
+  holdfast check --config holdfast.toml --offline    check only the file, before a start or a reload
+  holdfast check --config holdfast.toml --print      show the configuration that serve would use";
 
 /// A node's answer, as far as this command reads it.
 enum NodeAnswer {
@@ -72,10 +78,21 @@ struct NodeHead {
 impl CheckArgs {
     pub(in crate::cli) fn run(self) -> Result<(), Failure> {
         let config = self.settings.sources().load()?;
+        if self.print {
+            return print(&config);
+        }
         // The log is off, because the report already names each failure.
         let quiet = LogConfig { level: "off".to_owned(), ..LogConfig::default() };
         run(&quiet, check(config, self.offline))
     }
+}
+
+fn print(config: &Config) -> Result<(), Failure> {
+    app::check(config)?;
+    for warning in config.warnings() {
+        say(format_args!("# warning: {warning}"))?;
+    }
+    say(toml(config))
 }
 
 async fn check(config: Config, offline: bool) -> Result<(), Failure> {

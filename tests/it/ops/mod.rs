@@ -9,6 +9,7 @@ mod otlp;
 mod page;
 mod reload;
 mod secrets;
+mod settings;
 mod soak;
 mod trace;
 mod warm;
