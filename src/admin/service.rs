@@ -44,7 +44,7 @@ type Answering =
 const ROUTES: &str = "\
 /         the status page
 /live     200 while the process runs
-/ready    200 while calls can be answered, else 503 and the reason
+/ready    200 while calls can be answered, degraded if every endpoint refuses calls; else 503 and the reason
 /status   the status report as JSON
 /events   the status report each second, as server-sent events
 /metrics  metrics for Prometheus
@@ -98,7 +98,8 @@ impl Admin {
         match request.uri().path() {
             "/live" => plain(StatusCode::OK, "live\n".to_owned()),
             "/ready" => match self.report.ready() {
-                Ok(()) => plain(StatusCode::OK, "ready\n".to_owned()),
+                Ok(None) => plain(StatusCode::OK, "ready\n".to_owned()),
+                Ok(Some(reason)) => plain(StatusCode::OK, format!("degraded: {reason}\n")),
                 Err(reason) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
             },
             "/status" => typed(StatusCode::OK, "application/json", format!("{:#}\n", self.report.status())),

@@ -24,7 +24,7 @@ use crate::{
     cache::{Cache, TierStatus, Tiers},
     http,
     proxy::{self, ChainStatus, Reorg, Status, Totals},
-    upstream::{self, EndpointStatus, Identity, IdentityState, Upstream},
+    upstream::{self, EndpointStatus, Identity, IdentityState, Upstream, UpstreamError},
 };
 
 /// Reports the state of all parts of the program.
@@ -55,7 +55,8 @@ impl StatusReport {
     /// Returns the same as `/ready`, but probes no endpoint, because a scrape should not cause upstream calls.
     fn is_ready(&self) -> bool {
         let known = matches!(self.identity.state(), IdentityState::Known(_));
-        !self.draining.load(Relaxed) && known && !self.upstream.is_down()
+        let refused = || self.upstream.refusal().is_some();
+        !self.draining.load(Relaxed) && ((known && !self.upstream.is_down()) || refused())
     }
 
     /// Reports not ready from now on, whatever the state of the upstream.
@@ -81,7 +82,7 @@ impl Collector for Ready {
 }
 
 impl admin::Report for StatusReport {
-    fn ready(&self) -> Result<(), String> {
+    fn ready(&self) -> Result<Option<String>, String> {
         if self.draining.load(Relaxed) {
             return Err("shutting down".to_owned());
         }
@@ -90,8 +91,13 @@ impl admin::Report for StatusReport {
                 "degraded: no upstream reachable ({error}); blocks known to be final are still served from the cache"
             )
         };
+        if let Some(refusal) = self.upstream.refusal() {
+            // Probes the endpoints, so that the state ends without client calls.
+            self.upstream.outage();
+            return Ok(Some(format!("every endpoint refuses calls ({})", described(&refusal))));
+        }
         match self.identity.state() {
-            IdentityState::Known(_) => self.upstream.outage().map_or(Ok(()), |error| Err(degraded(error))),
+            IdentityState::Known(_) => self.upstream.outage().map_or(Ok(None), |error| Err(degraded(error))),
             // The chain of the cached entries is known from earlier, although no endpoint confirms it now.
             IdentityState::Unknown(Some(error)) if self.identity.pinned().is_some() => Err(degraded(error)),
             IdentityState::Unknown(None) => Err("the upstream has not been reached yet".to_owned()),
@@ -114,7 +120,8 @@ impl admin::Report for StatusReport {
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "ready": ready.is_ok(),
-            "reason": ready.err(),
+            "degraded": matches!(ready, Ok(Some(_))),
+            "reason": ready.unwrap_or_else(Some),
             "uptime_seconds": self.started.elapsed().as_secs(),
             "listen": self.listen.to_string(),
             "url": format!("{}://{}", if self.tls { "https" } else { "http" }, self.listen),
@@ -219,10 +226,19 @@ fn endpoints(upstream: &Upstream) -> serde_json::Value {
             "primary": primary == Some(endpoint.id),
             "head": endpoint.head.map(|head| head.0),
             "last_mismatch": endpoint.last_mismatch,
-            "reason": stranger.or_else(|| endpoint.last_error.as_ref().map(ToString::to_string)),
+            "reason": stranger.or_else(|| endpoint.refusal.as_ref().or(endpoint.last_error.as_ref()).map(described)),
+            "outage_seconds": endpoint.outage.map(|outage| outage.as_secs()),
         })
     };
     endpoints.iter().map(one).collect()
+}
+
+/// Describes a failure with the provider's own words.
+fn described(error: &UpstreamError) -> String {
+    match error.words() {
+        Some(words) if !error.to_string().contains(&*words) => format!("{error}: {words:?}"),
+        _ => error.to_string(),
+    }
 }
 
 fn verification(status: &Status) -> serde_json::Value {

@@ -18,6 +18,9 @@ const SHOWN_MESSAGE: usize = 200;
 /// Maximum number of characters shown of a malformed result.
 const SHOWN_RESULT: usize = 40;
 
+/// The beginning of an error message that a provider sent, in one line.
+pub type Words = Option<Arc<str>>;
+
 /// The reason why there is no answer. A JSON-RPC error object from the node is an answer, not an `UpstreamError`.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum UpstreamError {
@@ -40,8 +43,13 @@ pub enum UpstreamError {
         after: Duration,
     },
     /// An HTTP error without a JSON-RPC answer in its body.
-    #[error("HTTP status {0}")]
-    Status(StatusCode),
+    #[error("HTTP status {status}")]
+    Status {
+        /// The HTTP status.
+        status: StatusCode,
+        /// The provider's words, without secrets.
+        words: Words,
+    },
     /// An HTTP error that is not about the call, with a JSON-RPC error object in its body. The client gets that
     /// object if no other endpoint answers.
     #[error("HTTP status {status}, {}", Self::node_error(error))]
@@ -56,6 +64,8 @@ pub enum UpstreamError {
     RateLimited {
         /// How long to wait before a retry, if known.
         retry_after: Option<Duration>,
+        /// The provider's words, without secrets.
+        words: Words,
     },
     /// A body whose compression does not match its headers.
     #[error("cannot decompress the answer: {0}")]
@@ -158,18 +168,49 @@ pub enum Retry {
 impl UpstreamError {
     /// Returns [`Self::NodeError`] with the message of a node's error object.
     pub fn node_error(object: &[u8]) -> Self {
-        #[derive(serde::Deserialize)]
-        struct ErrorMessage {
-            message: String,
-        }
-        let message =
-            serde_json::from_slice(object).map_or_else(|_| String::new(), |ErrorMessage { message }| message);
-        Self::NodeError(line(&message, SHOWN_MESSAGE))
+        Self::NodeError(message(object))
     }
 
     /// Returns [`Self::Malformed`] with the beginning of `result`.
     pub(super) fn malformed(method: &'static str, expected: &'static str, result: &[u8]) -> Self {
         Self::Malformed { method, expected, got: line(&String::from_utf8_lossy(result), SHOWN_RESULT) }
+    }
+
+    /// Returns the provider's words: the beginning of its error message.
+    pub fn words(&self) -> Words {
+        match self {
+            Self::Status { words, .. } | Self::RateLimited { words, .. } => words.clone(),
+            Self::Refused { error, .. } => {
+                Some(message(error).into()).filter(|words: &Arc<str>| !words.is_empty())
+            }
+            Self::NotSent(error) => error.words(),
+            _ => None,
+        }
+    }
+
+    /// Returns the provider's words in the body of an HTTP error: the message of a JSON object, the title of a page,
+    /// or the text itself.
+    pub(super) fn words_of(body: &[u8]) -> Words {
+        let text = String::from_utf8_lossy(body);
+        let json = serde_json::from_str::<serde_json::Value>(&text).ok();
+        let message = json.as_ref().and_then(|json| {
+            let named = ["/error/message", "/message", "/error", "/detail", "/title"];
+            named.iter().find_map(|name| json.pointer(name)?.as_str())
+        });
+        let words = match message {
+            Some(message) => message,
+            None if text.trim_start().starts_with('<') => {
+                text.split_once("<title>")?.1.split_once("</title>")?.0
+            }
+            None => &text,
+        };
+        let words = line(words.trim(), SHOWN_MESSAGE);
+        (!words.is_empty()).then(|| words.into())
+    }
+
+    /// Returns the rate limit that a node reports in a JSON-RPC error object.
+    pub(super) fn rate_limit(object: &[u8]) -> Self {
+        Self::RateLimited { retry_after: None, words: Some(message(object).into()) }
     }
 
     /// Returns the JSON-RPC error code for clients.
@@ -184,7 +225,7 @@ impl UpstreamError {
             Self::Connect(_)
             | Self::Disconnected(_)
             | Self::Unresponsive { .. }
-            | Self::Status(_)
+            | Self::Status { .. }
             | Self::Refused { .. }
             | Self::Decompression(_)
             | Self::Unreadable(_)
@@ -227,7 +268,7 @@ impl UpstreamError {
             Self::Disconnected(_) => "disconnected",
             Self::TimedOut { .. } => "timeout",
             Self::Unresponsive { .. } => "unresponsive",
-            Self::Status(_) => "status",
+            Self::Status { .. } => "status",
             Self::Refused { .. } => "refused",
             Self::RateLimited { .. } => "rate_limited",
             Self::Decompression(_) => "decompression",
@@ -249,7 +290,7 @@ impl UpstreamError {
     /// Returns whether and when a retry makes sense.
     pub fn retry(&self) -> Retry {
         match self {
-            Self::RateLimited { retry_after: Some(after) } => Retry::After(*after),
+            Self::RateLimited { retry_after: Some(after), .. } => Retry::After(*after),
             Self::TooLarge { .. } | Self::Busy | Self::Cancelled => Retry::Never,
             Self::NotSent(error) => error.retry(),
             _ => Retry::Elsewhere,
@@ -274,7 +315,7 @@ impl UpstreamError {
     pub(super) fn is_refusal(&self) -> bool {
         match self {
             Self::RateLimited { .. } => true,
-            Self::Status(status) | Self::Refused { status, .. } => {
+            Self::Status { status, .. } | Self::Refused { status, .. } => {
                 matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
             }
             _ => false,
@@ -294,7 +335,7 @@ impl UpstreamError {
     /// Returns the error without details that concern one call only.
     pub(super) fn without_call_details(self) -> Self {
         match self {
-            Self::Refused { status, .. } => Self::Status(status),
+            Self::Refused { status, .. } => Self::Status { status, words: None },
             Self::NotSent(error) => error.without_call_details(),
             error => error,
         }
@@ -329,6 +370,17 @@ impl UpstreamError {
 }
 
 /// Returns the first `most` characters of `text`, with control characters replaced by spaces.
+/// Returns the beginning of the message in a node's error object.
+fn message(object: &[u8]) -> String {
+    #[derive(serde::Deserialize)]
+    struct ErrorMessage {
+        message: String,
+    }
+    let message =
+        serde_json::from_slice(object).map_or_else(|_| String::new(), |ErrorMessage { message }| message);
+    line(&message, SHOWN_MESSAGE)
+}
+
 fn line(text: &str, most: usize) -> String {
     text.chars().map(|shown| if shown.is_control() { ' ' } else { shown }).take(most).collect()
 }

@@ -42,7 +42,7 @@ pub use self::{
     call::{AnsweredBy, Answers, Call, Calls, Requirements},
     config::{Config, EndpointConfig, Percentile, RateConfig},
     endpoint::{EndpointState, EndpointStatus, Health},
-    error::{Mismatch, Retry, UpstreamError, WrongChain},
+    error::{Mismatch, Retry, UpstreamError, Words, WrongChain},
     id::EndpointId,
     identity::{ChainIdentity, IdentityError, IdentityState, is_development},
     metrics::Metrics,

@@ -139,6 +139,11 @@ impl Upstream {
         self.pool.endpoints.outage()
     }
 
+    /// Returns the reason of a refusal, if every endpoint refuses calls: by a rate limit, or for lack of access.
+    pub fn refusal(&self) -> Option<UpstreamError> {
+        self.pool.endpoints.refusal()
+    }
+
     /// Returns whether all endpoints have failed and none has answered since, without probing them.
     pub fn is_down(&self) -> bool {
         self.pool.endpoints.is_down()

@@ -220,14 +220,15 @@ function clientUrl(status) {
 const CHAINS = { 1: 'Mainnet', 10: 'Optimism', 17000: 'Holesky', 11155111: 'Sepolia', 560048: 'Hoodi', 8453: 'Base', 42161: 'Arbitrum', 137: 'Polygon', 1337: 'development', 31337: 'development' }
 
 function showTop(status) {
-  const tone = status.ready ? 'good' : 'warn'
-  const text = status.ready ? 'ready' : 'not ready'
-  if ($('state').dataset.tone !== tone) say(status.ready ? 'Holdfast is ready' : `Holdfast is not ready: ${status.reason}`)
+  const isWell = status.ready && !status.degraded
+  const tone = isWell ? 'good' : 'warn'
+  const text = isWell ? 'ready' : status.ready ? 'degraded' : 'not ready'
+  if ($('state').dataset.tone !== tone) say(isWell ? 'Holdfast is ready' : `Holdfast is ${text}: ${status.reason}`)
   state(tone, text)
   const name = CHAINS[status.chain?.id]
   set('where', status.chain ? `${name ? `${name} · ` : ''}chain ${status.chain.id}` : '')
-  $('notice').hidden = status.ready
-  set('notice', status.ready ? '' : `Not ready: ${status.reason}`)
+  $('notice').hidden = isWell
+  set('notice', isWell ? '' : `${status.ready ? 'Degraded' : 'Not ready'}: ${status.reason}`)
   set('about', `holdfast ${status.version} · up ${span(status.uptime_seconds)} · clients at ${url}`)
 }
 
@@ -277,8 +278,12 @@ const HEALTH = {
 
 function showEndpoints({ endpoints }) {
   fill('endpoints', endpoints.map((endpoint) => {
+    const isDown = endpoint.outage_seconds != null && endpoint.head != null && endpoint.state !== 'ok'
     const [tone, word] = HEALTH[endpoint.state] ?? ['warn', endpoint.state]
-    const what = [word, endpoint.primary ? 'primary' : '', endpoint.head != null ? `at ${whole(endpoint.head)}` : ''].filter(Boolean)
+    const since = new Date(Date.now() - endpoint.outage_seconds * 1000).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' })
+    const what = isDown
+      ? [endpoint.state === 'unknown' ? 'down' : word, `since ${since}`, `last block ${whole(endpoint.head)}`]
+      : [word, endpoint.primary ? 'primary' : '', endpoint.head != null ? `at ${whole(endpoint.head)}` : ''].filter(Boolean)
     const more = [endpoint.reason, endpoint.last_mismatch && `last invalid answer: ${endpoint.last_mismatch}`].filter(Boolean)
     return element('li', { className: 'health', data: { tone } }, dot(),
       element('div', {}, element('code', { title: endpoint.url ?? '' }, endpoint.name), element('span', { className: 'tag' }, what.join(' · ')), ...more.map(small)))

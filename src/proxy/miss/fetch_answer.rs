@@ -111,7 +111,7 @@ impl AnswerFetcher {
         let Shared { value, joined, sent } = match self.fetcher.fetch(fetch, arrival).await {
             Ok(shared) => shared,
             // The fetch asks for more than the client did, so a forwarded call may succeed where it failed.
-            Err(error @ (UpstreamError::TooLarge { .. } | UpstreamError::Status(_)))
+            Err(error @ (UpstreamError::TooLarge { .. } | UpstreamError::Status { .. }))
                 if !asked.takes(fetch) =>
             {
                 if let (UpstreamError::TooLarge { .. }, Part::Block) = (error, fetch.part) {

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use futures_util::future::join_all;
 use tokio::time::{self, Instant};
 use tower::Service;
-use tracing::{Instrument, Span, debug, debug_span, field, warn};
+use tracing::{Instrument, Span, debug, debug_span, field, info, warn};
 
 use super::{
     super::{
@@ -14,7 +14,7 @@ use super::{
     },
     Endpoint,
     failure::{counts_against_endpoint, counts_against_primary},
-    health::MISMATCH_PENALTY,
+    health::{EndpointHealth, MISMATCH_PENALTY},
 };
 use crate::{eth::MethodLabel, jsonrpc::Answer, trace::Origin, verify::Verdict};
 
@@ -234,7 +234,10 @@ fn record(
                 && node_error::is_rate_limit(call, error)
             {
                 health.pause(None, now);
-                return;
+                let limit = UpstreamError::rate_limit(error);
+                health.refusal = Some(limit.clone());
+                drop(health);
+                return warn(endpoint, &limit, now);
             }
             health.hung_at = None;
             if purpose == Purpose::Identity {
@@ -247,10 +250,14 @@ fn record(
                 // While the breaker is open, `last_error` stays, so that the status shows the reason.
                 if health.breaker.lets_pass(now) {
                     health.last_error = None;
+                    if health.refusal.is_none() {
+                        end_outage(endpoint, &mut health, now);
+                    }
                 }
                 return;
             }
-            health.last_error = None;
+            (health.last_error, health.refusal) = (None, None);
+            end_outage(endpoint, &mut health, now);
             health.learn(call, answer, verdict.as_ref(), now);
             health.breaker.succeed();
             (health.mismatches, health.refusals) = (0, 0);
@@ -259,7 +266,12 @@ fn record(
             }
             health.pause_backoff.reset();
         }
-        Err(UpstreamError::RateLimited { retry_after }) => health.pause(*retry_after, now),
+        Err(error @ UpstreamError::RateLimited { retry_after, .. }) => {
+            health.pause(*retry_after, now);
+            health.refusal = Some(error.clone());
+            drop(health);
+            warn(endpoint, error, now);
+        }
         Err(UpstreamError::Rejected(mismatch)) => {
             health.last_mismatch = Some(mismatch.failure.to_string());
             health.mismatches = (health.mismatches + 1).min(MISMATCH_PENALTY);
@@ -279,12 +291,15 @@ fn record(
                 || (is_refusal && health.refusals > MAX_REFUSALS)
             {
                 health.fail(error, begun, now);
+                if error.is_refusal() {
+                    health.refusal = Some(error.clone());
+                }
             }
             drop(health);
             if error.is_connection_loss() {
                 endpoint.require_recheck();
             }
-            warn(endpoint, error);
+            warn(endpoint, error, now);
         }
     }
 }
@@ -303,18 +318,38 @@ fn record_cut_off(endpoint: &Endpoint, begun: Instant, is_everyday: bool) {
         let error = UpstreamError::TimedOut { after: Duration::from_secs(waited.as_secs()) };
         health.fail(&error, begun, now);
         drop(health);
-        warn(endpoint, &error);
+        warn(endpoint, &error, now);
     } else if let Some(identity) = &endpoint.identity {
         drop(health);
         identity.probe();
     }
 }
 
-fn warn(endpoint: &Endpoint, error: &UpstreamError) {
-    if endpoint.log_throttle.is_due(error.as_str()) {
-        warn!(%error, endpoint = %endpoint.name, "upstream call failed");
-    } else {
-        debug!(%error, endpoint = %endpoint.name, "upstream call failed");
+/// Logs a failure. A failure that is logged as a warning begins an outage, whose end is logged, too.
+fn warn(endpoint: &Endpoint, error: &UpstreamError, now: Instant) {
+    let (words, name) = (error.words(), &endpoint.name);
+    let words = words.as_deref();
+    if !endpoint.log_throttle.is_due(error.as_str()) {
+        debug!(%error, words, endpoint = %name, "upstream call failed");
+        return;
+    }
+    endpoint.health.lock().outage.get_or_insert(now);
+    match error {
+        UpstreamError::RateLimited { .. } => {
+            warn!(words, endpoint = %name, "upstream limits the rate of our calls; pausing calls to it");
+        }
+        error if error.is_refusal() => {
+            warn!(%error, words, endpoint = %name, "upstream refuses our calls; check its key and plan");
+        }
+        error => warn!(%error, words, endpoint = %name, "upstream call failed"),
+    }
+}
+
+/// Logs the end of an outage.
+fn end_outage(endpoint: &Endpoint, health: &mut EndpointHealth, now: Instant) {
+    if let Some(since) = health.outage.take() {
+        let seconds = now.saturating_duration_since(since).as_secs_f64();
+        info!(endpoint = %endpoint.name, outage_seconds = seconds, "upstream answers again");
     }
 }
 

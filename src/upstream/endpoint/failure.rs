@@ -19,7 +19,7 @@ pub(in crate::upstream) fn counts_against_endpoint(call: &Call, error: &Upstream
         // A node may close the connection because a call is too expensive, so only everyday calls count. If the node
         // is down, everyday calls and identity checks fail, too.
         UpstreamError::Disconnected(_) => call.is_everyday() && !is_large(call),
-        UpstreamError::Refused { status, .. } | UpstreamError::Status(status) => match *status {
+        UpstreamError::Refused { status, .. } | UpstreamError::Status { status, .. } => match *status {
             status if is_about_request_size(status) => false,
             // These statuses depend on neither the client nor the call.
             StatusCode::UNAUTHORIZED
@@ -42,7 +42,7 @@ pub(in crate::upstream) fn counts_against_endpoint(call: &Call, error: &Upstream
 pub(super) fn counts_against_primary(call: &Call, error: &UpstreamError) -> bool {
     let is_own = match error {
         UpstreamError::Disconnected(_) => !is_large(call),
-        UpstreamError::Status(status) => status.is_server_error(),
+        UpstreamError::Status { status, .. } => status.is_server_error(),
         UpstreamError::Refused { status, .. } => status.is_server_error() && !call.runs_client_code(),
         _ => false,
     };

@@ -70,6 +70,10 @@ pub(super) struct EndpointHealth {
     /// Time of the last failure or invalid answer.
     pub(super) failed: Option<Instant>,
     pub(super) last_error: Option<UpstreamError>,
+    /// Time since which the endpoint fails, if the log says that it does.
+    pub(super) outage: Option<Instant>,
+    /// The last refusal (a rate limit or missing access), if the endpoint has not answered a call since.
+    pub(super) refusal: Option<UpstreamError>,
     /// The reason why the last invalid answer failed verification.
     pub(super) last_mismatch: Option<String>,
     /// The newest block that the endpoint has shown: the last head that it reported, or a higher block that it has
@@ -101,6 +105,8 @@ impl EndpointHealth {
             mismatches: 0,
             failed: None,
             last_error: None,
+            outage: None,
+            refusal: None,
             last_mismatch: None,
             head: None,
             head_seen: None,

@@ -156,6 +156,8 @@ impl Endpoint {
             health: health.breaker.health(Instant::now()),
             head: health.head,
             last_error: health.last_error.clone(),
+            refusal: health.refusal.clone(),
+            outage: health.outage.map(|since| since.elapsed()),
             last_mismatch: health.last_mismatch.clone(),
             paused: health.paused.map(|until| until.saturating_duration_since(Instant::now())),
         }
@@ -164,6 +166,11 @@ impl Endpoint {
     /// Returns the last failure, if the endpoint has not answered since.
     pub(in crate::upstream) fn last_error(&self) -> Option<UpstreamError> {
         self.health.lock().last_error.clone()
+    }
+
+    /// Returns the last refusal, if the endpoint has not answered a call since.
+    pub(in crate::upstream) fn refusal(&self) -> Option<UpstreamError> {
+        self.health.lock().refusal.clone()
     }
 
     /// Returns whether the endpoint is available for this number of calls with these requirements.

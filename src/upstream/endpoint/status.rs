@@ -29,6 +29,10 @@ pub struct EndpointStatus {
     pub last_error: Option<UpstreamError>,
     /// The reason why the last invalid answer failed verification.
     pub last_mismatch: Option<String>,
+    /// The last refusal (a rate limit or missing access), if the endpoint has not answered a call since.
+    pub refusal: Option<UpstreamError>,
+    /// Time since the endpoint began to fail.
+    pub outage: Option<Duration>,
     /// The remaining pause after a rate limit.
     pub paused: Option<Duration>,
 }

@@ -155,7 +155,7 @@ mod tests {
             Ok(Answer::Result(Bytes::from_static(b"{}"))),
             refused(500, error(-32603, "internal error")),
             refused(401, error(-32600, "Must be authenticated!")),
-            Err(UpstreamError::Status(http::StatusCode::BAD_GATEWAY)),
+            Err(UpstreamError::Status { status: http::StatusCode::BAD_GATEWAY, words: None }),
         ] {
             assert!(says(unclear.clone()).await.is_err(), "{unclear:?}");
         }

@@ -173,7 +173,7 @@ impl Pool {
                 let mut attempted = attempt(&endpoint, &vec![call]).await;
                 Some(attempted.pop().unwrap_or(Err(UpstreamError::Empty)))
             }
-            Err(Some(wait)) => Some(Err(UpstreamError::RateLimited { retry_after: Some(wait) })),
+            Err(Some(wait)) => Some(Err(UpstreamError::RateLimited { retry_after: Some(wait), words: None })),
             Err(None) => None,
         }
     }
@@ -243,7 +243,7 @@ impl Pool {
     ) -> Result<Arc<Endpoint>, UpstreamError> {
         match self.wait_for(patience, |now, left| self.pick(selection, now, left)).await {
             Ok(endpoint) => Ok(endpoint),
-            Err(Some(wait)) => Err(UpstreamError::RateLimited { retry_after: Some(wait) }),
+            Err(Some(wait)) => Err(UpstreamError::RateLimited { retry_after: Some(wait), words: None }),
             Err(None) => Err(self.endpoints.unavailable_reason()),
         }
     }

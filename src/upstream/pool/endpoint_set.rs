@@ -160,6 +160,15 @@ impl EndpointSet {
         endpoints.iter().find_map(|endpoint| endpoint.last_error())
     }
 
+    /// Returns the reason of a refusal, if every endpoint of the right chain refuses calls.
+    pub(in crate::upstream) fn refusal(&self) -> Option<UpstreamError> {
+        let endpoints = self.list.load();
+        let mut refusals =
+            endpoints.iter().filter(|endpoint| !endpoint.is_wrong_chain()).map(|it| it.refusal());
+        let first = refusals.next()??;
+        refusals.all(|refusal| refusal.is_some()).then_some(first)
+    }
+
     /// Returns the status of all endpoints.
     pub(in crate::upstream) fn status(&self) -> Vec<EndpointStatus> {
         self.list.load().iter().map(|endpoint| endpoint.status()).collect()

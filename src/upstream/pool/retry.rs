@@ -46,7 +46,7 @@ pub(in crate::upstream) fn retry_reason(
             (error.never_sent() || error.is_refusal()) && !call.is_filter()
         }
         Err(UpstreamError::TooLarge { is_batch, .. }) => call.has_known_shape() && !is_batch,
-        Err(UpstreamError::Status(status)) if is_about_request_size(*status) => false,
+        Err(UpstreamError::Status { status, .. }) if is_about_request_size(*status) => false,
         Err(error) => error.retry() != Retry::Never,
     };
     is_worth_it.then_some(RetryReason::Failure)

@@ -121,7 +121,7 @@ impl Service<Calls> for HttpTransport {
             if let Some(answer_lease) = calls.first().and_then(|call| call.answer_lease.as_ref()) {
                 answer_lease.hold(lease);
             }
-            let answers = outgoing.read(&incoming)?;
+            let answers = outgoing.read(&incoming).map_err(|error| transport.secrets.redact_error(error))?;
             let is_searched = |call: &Call| !redact::is_content(call.method.as_str());
             let is_long = incoming.body.len() > INLINE_REDACTION_LIMIT
                 && transport.secrets.has_long()

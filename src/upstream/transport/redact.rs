@@ -10,7 +10,10 @@ use http::HeaderMap;
 use memchr::{memchr_iter, memchr2_iter};
 use serde::de::IgnoredAny;
 
-use super::{super::UpstreamError, EndpointAddress, EndpointUrl};
+use super::{
+    super::{UpstreamError, Words},
+    EndpointAddress, EndpointUrl,
+};
 use crate::{eth::Query, jsonrpc::Answer};
 
 /// Minimum length of a key in a path or query. Shorter parts, such as `v3`, `rpc` or `mainnet`, are not keys.
@@ -110,8 +113,21 @@ impl Secrets {
             UpstreamError::Refused { status, error } => {
                 UpstreamError::Refused { status, error: self.redact(&error) }
             }
+            UpstreamError::Status { status, words } => {
+                UpstreamError::Status { status, words: self.redact_words(words) }
+            }
+            UpstreamError::RateLimited { retry_after, words } => {
+                UpstreamError::RateLimited { retry_after, words: self.redact_words(words) }
+            }
             error => error,
         }
+    }
+
+    fn redact_words(&self, words: Words) -> Words {
+        words.map(|words| match self.redact_text(&words) {
+            Some(redacted) => redacted.into(),
+            None => words,
+        })
     }
 
     /// Returns the same JSON without secrets: the same bytes, if it has none.

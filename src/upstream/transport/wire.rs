@@ -64,7 +64,8 @@ impl WireRequest {
     /// Matches a response to the calls by id.
     pub(in crate::upstream) fn read(&self, incoming: &WireResponse) -> Result<Answers, UpstreamError> {
         if incoming.status == StatusCode::TOO_MANY_REQUESTS {
-            return Err(UpstreamError::RateLimited { retry_after: incoming.retry_after });
+            let words = UpstreamError::words_of(&incoming.body);
+            return Err(UpstreamError::RateLimited { retry_after: incoming.retry_after, words });
         }
         if incoming.status.is_success() {
             let answers = read_answers(&incoming.body).map_err(UpstreamError::Unreadable)?;
@@ -75,7 +76,10 @@ impl WireRequest {
             .ok()
             .and_then(|answers| self.assign(answers).ok())
             .filter(|answers| answers.iter().all(|answer| matches!(answer, Ok(Answer::Error(_)))))
-            .ok_or(UpstreamError::Status(incoming.status))?;
+            .ok_or_else(|| UpstreamError::Status {
+                status: incoming.status,
+                words: UpstreamError::words_of(&incoming.body),
+            })?;
         let judged = answers.into_iter().map(|answer| match answer {
             Ok(Answer::Error(error)) if !is_about_the_call(incoming.status, &error) => {
                 Err(UpstreamError::Refused { status: incoming.status, error })
@@ -188,8 +192,11 @@ mod tests {
         assert!(matches!(read(200, r#"{"id":"1","result":1}"#), Err(UpstreamError::WrongId)));
         assert!(matches!(read(200, r#"{"id":null,"result":1}"#), Err(UpstreamError::WrongId)));
         assert!(matches!(read(200, "<html>"), Err(UpstreamError::Unreadable(_))));
-        assert!(matches!(read(500, "<html>"), Err(UpstreamError::Status(StatusCode::INTERNAL_SERVER_ERROR))));
-        assert!(matches!(read(500, r#"{"id":1,"result":1}"#), Err(UpstreamError::Status(_))));
+        assert!(matches!(
+            read(500, "<html>"),
+            Err(UpstreamError::Status { status: StatusCode::INTERNAL_SERVER_ERROR, .. })
+        ));
+        assert!(matches!(read(500, r#"{"id":1,"result":1}"#), Err(UpstreamError::Status { .. })));
         assert!(matches!(read(429, r#"{"id":1,"error":{}}"#), Err(UpstreamError::RateLimited { .. })));
         assert!(matches!(read(200, r#"{"id":1}"#).unwrap()[0], Err(UpstreamError::Empty)));
         assert!(matches!(read(200, "[]").unwrap()[0], Err(UpstreamError::Empty)));

@@ -11,6 +11,7 @@ mod matrix;
 mod pool;
 mod primary;
 mod probes;
+mod refusals;
 mod reload;
 mod startup;
 mod timeouts;

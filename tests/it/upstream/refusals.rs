@@ -1,0 +1,69 @@
+//! Providers that refuse calls: the log, `/ready` and `/status` give the provider's own words, and the end of the outage.
+
+use holdfast::devchain::Fault;
+use serde_json::{Value, json};
+
+use crate::support::{eventually, process, upstream};
+
+/// Returns the status and the body of a path of the admin listener.
+async fn admin(process: &process::Process, path: &str) -> (u16, String) {
+    let response = reqwest::get(format!("{}{path}", process.admin_url())).await.unwrap();
+    (response.status().as_u16(), response.text().await.unwrap())
+}
+
+#[tokio::test]
+async fn refusal_is_told_in_the_words_of_the_provider() {
+    let words = "daily request count exceeded, request rate limited";
+    let refused = |status| Fault::Refused { status, code: -32000, message: "invalid project id".to_owned() };
+    let limited = Fault::Error { code: -32005, message: words.to_owned() };
+    for (fault, said, reason) in [
+        (refused(401), "upstream refuses our calls", "invalid project id"),
+        (refused(403), "upstream refuses our calls", "invalid project id"),
+        (Fault::RateLimited { retry_after: None }, "upstream limits the rate of our calls", "too many requests"),
+        (limited, "upstream limits the rate of our calls", words),
+    ] {
+        let node = upstream::devchain().blocks(3, 1).run().await;
+        let process = process::serve(&node).run().await;
+        let client = process.client();
+        client.ask("eth_blockNumber", json!([])).await.unwrap();
+        node.fail(fault.clone()).always();
+        for _ in 0..7 {
+            client.call("eth_gasPrice", json!([])).await;
+        }
+        process.says(said).await;
+        process.says(reason).await;
+        let (status, body) = admin(&process, "/ready").await;
+        assert_eq!(status, 200, "{fault:?}: {body}");
+        assert!(body.starts_with("degraded: every endpoint refuses calls"), "{fault:?}: {body}");
+        assert!(body.contains(reason), "{fault:?}: {body}");
+        let report: Value = serde_json::from_str(&admin(&process, "/status").await.1).unwrap();
+        assert_eq!((&report["ready"], &report["degraded"]), (&json!(true), &json!(true)), "{fault:?}");
+        assert!(report["endpoints"][0]["reason"].as_str().unwrap().contains(reason), "{report}");
+
+        node.clear_faults();
+        eventually("the provider serves again", || async {
+            client.call("eth_gasPrice", json!([])).await;
+            admin(&process, "/ready").await.1 == "ready\n"
+        })
+        .await;
+        process.says("upstream answers again").await;
+        process.says("outage_seconds=").await;
+    }
+}
+
+#[tokio::test]
+async fn endpoint_that_went_away_is_down_and_keeps_its_last_block() {
+    let node = upstream::devchain().blocks(7, 1).run().await;
+    let process = process::serve(&node).run().await;
+    process.client().ask("eth_getBlockByNumber", json!(["latest", false])).await.unwrap();
+    drop(node);
+    for _ in 0..7 {
+        process.client().call("eth_gasPrice", json!([])).await;
+    }
+    let (status, body) = admin(&process, "/ready").await;
+    assert_eq!(status, 503, "{body}");
+    let report: Value = serde_json::from_str(&admin(&process, "/status").await.1).unwrap();
+    let endpoint = &report["endpoints"][0];
+    assert_eq!(endpoint["head"], 7, "{endpoint}");
+    assert!(endpoint["outage_seconds"].is_u64(), "{endpoint}");
+}
