@@ -11,8 +11,8 @@ use crate::support::{
     tools, upstream,
 };
 
-const UNIT: &str = "config/deploy/holdfast.service";
-const POD: &str = "config/deploy/sidecar.yaml";
+const UNIT: &str = "config/deploy/systemd/holdfast.service";
+const POD: &str = "config/deploy/kubernetes/sidecar.yaml";
 const IMAGE: &str = "docker/Dockerfile";
 const COMPOSE: &str = "docker/compose.yaml";
 const DOCS: &str = "docs/deploying.md";
