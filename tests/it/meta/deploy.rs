@@ -1,9 +1,9 @@
-//! Commands, variables, routes, ports and times in the deployment files match the program.
+//! Commands, variables, routes, ports, sizes and times in the deployment files match the program.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
 use bytesize::ByteSize;
-use holdfast::config::Config;
+use holdfast::config::{Config, Sources};
 
 use crate::support::{
     client, process,
@@ -12,37 +12,61 @@ use crate::support::{
 };
 
 const UNIT: &str = "config/deploy/systemd/holdfast.service";
-const POD: &str = "config/deploy/kubernetes/sidecar.yaml";
+const UNIT_CONFIG: &str = "config/deploy/systemd/holdfast.toml";
 const IMAGE: &str = "docker/Dockerfile";
-const COMPOSE: &str = "docker/compose.yaml";
+const BASE: &str = "docker/compose.base.yaml";
+const SINGLE: &str = "docker/compose.single.yaml";
+const FLEET: &str = "docker/compose.fleet.yaml";
+const OBSERVE: &str = "docker/compose.observe.yaml";
+const COMPOSE: [&str; 5] = [BASE, "docker/compose.demo.yaml", SINGLE, FLEET, OBSERVE];
 const DOCS: &str = "docs/deploying.md";
-const ALL: [&str; 5] = [UNIT, POD, IMAGE, COMPOSE, DOCS];
+
+/// A pod with an application and Holdfast beside it.
+pub(super) const SIDECAR: &str = "config/deploy/kubernetes/sidecar.yaml";
+/// Holdfast as a service of its own.
+pub(super) const STANDALONE: &str = "config/deploy/kubernetes/standalone.yaml";
+pub(super) const CHART: &str = "config/deploy/helm";
 
 /// A valid URL at which no server listens.
 const NOWHERE: &str = "http://127.0.0.1:1";
 
-fn path(file: &str) -> std::path::PathBuf {
+pub(super) fn path(file: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
 }
 
-fn read(file: &str) -> String {
+pub(super) fn read(file: &str) -> String {
     fs::read_to_string(path(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
+/// Returns the text of all compose files.
+fn compose() -> String {
+    COMPOSE.map(read).concat()
+}
+
+/// Returns the number of bytes that a Holdfast with these sizes may need.
+pub(super) fn memory(cache: u64, in_flight: u64) -> u64 {
+    cache + in_flight + ByteSize::mib(256).as_u64()
+}
+
+fn default_memory() -> u64 {
+    let config = Config::default();
+    memory(config.cache.size.as_u64(), config.max_bytes_in_flight.as_u64())
+}
+
 /// Returns the text after `key` on the lines that begin with it, with or without a dash.
-fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
+pub(super) fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
     let lines = text.lines().map(|line| line.trim().trim_start_matches("- "));
     lines.filter_map(|line| line.strip_prefix(key)).map(|value| value.trim().trim_matches('"')).collect()
 }
 
-fn value<'a>(text: &'a str, key: &str) -> &'a str {
+pub(super) fn value<'a>(text: &'a str, key: &str) -> &'a str {
     let found = values(text, key);
     assert_eq!(found.len(), 1, "{key} in {found:?}");
     found[0]
 }
 
 /// Returns the number that follows the first `key`.
-fn number(text: &str, key: &str) -> u64 {
+pub(super) fn number(text: &str, key: &str) -> u64 {
     let (_, rest) = text.split_once(key).unwrap_or_else(|| panic!("no {key}"));
     let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
     digits.parse().unwrap_or_else(|_| panic!("no number after {key}"))
@@ -88,11 +112,15 @@ fn invocations() -> Vec<Vec<String>> {
     assert_eq!(check[0], "holdfast");
     found.push(check[1..].to_vec());
     found.extend(values(&image, "#").into_iter().filter_map(arguments));
-    let compose = read(COMPOSE);
-    // Adds the commands of the compose file, except that of Redis.
+    let compose = compose();
+    // Adds the commands of the compose files, except those of Redis and Prometheus.
     let commands = values(&compose, "command:").into_iter().map(words);
-    found.extend(commands.filter(|words| words[0] != "redis-server"));
-    found.extend(values(&read(POD), "args:").into_iter().map(words));
+    found.extend(commands.filter(|words| !matches!(&*words[0], "redis-server" | "")));
+    let checks = values(&compose, "test: [CMD, holdfast, ").into_iter().map(words);
+    found.extend(checks);
+    for pod in [SIDECAR, STANDALONE] {
+        found.push(words(value(&read(pod), "args:")));
+    }
     found.extend(shell(&read(DOCS)).into_iter().filter_map(arguments));
     // Without arguments the image runs its CMD, which is already in the list.
     found.retain(|arguments| !arguments.is_empty());
@@ -100,7 +128,7 @@ fn invocations() -> Vec<Vec<String>> {
 }
 
 /// Returns the `HOLDFAST_` variables that a text sets, with their values.
-fn variables(text: &str) -> Vec<(String, String)> {
+pub(super) fn variables(text: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
@@ -153,11 +181,16 @@ async fn commands_in_deployment_files_are_valid() {
 #[tokio::test]
 async fn variables_in_deployment_files_are_keys() {
     let mut seen = BTreeSet::new();
-    for file in ALL {
+    let secret = file("secret", "redis://:password@127.0.0.1:1");
+    let secret = secret.to_str().unwrap();
+    for file in COMPOSE.into_iter().chain([SIDECAR, STANDALONE, IMAGE, DOCS]) {
         let mut set = Vec::new();
         for (name, value) in variables(&read(file)) {
-            // The deployment files take the value of this variable from a secret or another variable.
+            // The pods take the value of this variable from a secret.
             let value = if name == "HOLDFAST_UPSTREAM_URL" { NOWHERE.to_owned() } else { value };
+            let value = value
+                .replace("/run/secrets/redis-url", secret)
+                .replace("{url={file=\"/run/secrets/upstream-url\"}}", &format!("{{url=\"{NOWHERE}\"}}"));
             if value.is_empty() {
                 continue;
             }
@@ -197,10 +230,13 @@ fn variables_of_a_text_are_found() {
 async fn probed_paths_exist() {
     let node = upstream::devchain().run().await;
     let process = process::serve(&node).run().await;
-    let pod = read(POD);
-    let mut paths: BTreeSet<_> =
-        values(&pod, "httpGet: { path: ").into_iter().filter_map(|rest| rest.split(',').next()).collect();
-    assert_eq!(paths, BTreeSet::from(["/live", "/ready"]));
+    let template = format!("{CHART}/templates/deployment.yaml");
+    let mut paths = BTreeSet::from(["/live", "/ready"]);
+    for pod in [SIDECAR, STANDALONE, &template] {
+        let pod = read(pod);
+        let probed = values(&pod, "httpGet: { path: ").into_iter().filter_map(|rest| rest.split(',').next());
+        assert_eq!(probed.collect::<Vec<_>>(), ["/live", "/ready", "/live"]);
+    }
     // Prometheus scrapes `/metrics` by default.
     assert!(!read("docker/prometheus/prometheus.yml").contains("metrics_path"));
     paths.insert("/metrics");
@@ -249,16 +285,41 @@ fn deployment_files_use_the_default_ports() {
     let defaults = Config::default();
     let (rpc, admin) = (defaults.listen.port(), defaults.admin.port());
     assert_eq!(value(&read(IMAGE), "EXPOSE "), format!("{rpc} {admin}"));
-    let compose = read(COMPOSE);
-    for port in [rpc, admin] {
-        assert!(compose.contains(&format!(":-{port}}}:{port}\"")), "{port}");
+    for file in ["docker/compose.demo.yaml", SINGLE, FLEET] {
+        let compose = read(file);
+        for port in [rpc, admin] {
+            assert!(compose.contains(&format!(":-{port}}}:{port}\"")), "{file}: {port}");
+        }
     }
-    assert!(read(POD).contains(&format!("{{ name: admin, containerPort: {admin} }}")));
-    assert!(read("docker/prometheus/prometheus.yml").contains(&format!("[\"holdfast:{admin}\"]")));
-    // The compose file publishes ports on loopback only.
+    for pod in [SIDECAR, STANDALONE] {
+        assert!(read(pod).contains(&format!("{{ name: admin, containerPort: {admin} }}")));
+    }
+    // Compose publishes ports on loopback only.
+    let compose = compose();
     let published = compose.lines().filter(|line| line.trim().starts_with("- \"") && line.contains("PORT"));
     let (mine, others): (Vec<_>, Vec<_>) = published.partition(|line| line.contains("\"127.0.0.1:"));
-    assert_eq!((mine.len(), others.len()), (6, 0), "{others:?}");
+    assert_eq!((mine.len(), others.len()), (10, 0), "{others:?}");
+}
+
+#[test]
+fn prometheus_scrapes_every_instance() {
+    let admin = Config::default().admin.port();
+    for (file, instances) in
+        [("demo", &["demo"][..]), ("single", &["holdfast"]), ("fleet", &["first", "second"])]
+    {
+        let compose = read(&format!("docker/compose.{file}.yaml"));
+        let targets = value(&compose, "file: ./prometheus/targets/");
+        let targets = read(&format!("docker/prometheus/targets/{targets}"));
+        let expected: Vec<_> = instances.iter().map(|name| format!("{name}:{admin}")).collect();
+        assert_eq!(words(value(&targets, "targets:")), expected, "{file}");
+        for name in instances {
+            assert!(compose.contains(&format!("\n  {name}:\n")), "{file}: {name}");
+        }
+    }
+    let mounted = read(OBSERVE);
+    let (_, mounted) = mounted.split_once("source: targets, target: ").unwrap();
+    let mounted = mounted.split(' ').next().unwrap();
+    assert!(read("docker/prometheus/prometheus.yml").contains(&format!("files: [{mounted}]")));
 }
 
 #[test]
@@ -267,16 +328,65 @@ fn stop_timeouts_are_longer_than_draining() {
     let takes = (config.drain_delay + 2 * config.connections.drain_timeout).as_secs();
     assert!(takes >= 10, "{takes}");
     let unit = number(&read(UNIT), "TimeoutStopSec=");
-    let compose = number(&read(COMPOSE), "stop_grace_period:");
-    let pod = read(POD);
-    let (pod, before) = (number(&pod, "terminationGracePeriodSeconds:"), number(&pod, "sleep: { seconds:"));
-    for (what, has) in [(UNIT, unit), (COMPOSE, compose), (POD, pod - before)] {
+    let compose = number(&read(BASE), "stop_grace_period:");
+    let sidecar = number(&read(SIDECAR), "terminationGracePeriodSeconds:");
+    let standalone = read(STANDALONE);
+    let delay = number(&standalone, "name: HOLDFAST_DRAIN_DELAY\n              value:");
+    let standalone = number(&standalone, "terminationGracePeriodSeconds:");
+    for (what, has) in [(UNIT, unit), (BASE, compose), (SIDECAR, sidecar), (STANDALONE, standalone - delay)] {
         assert!(has > takes, "{what} allows {has} s, but draining may take {takes} s");
     }
     let docs = read(DOCS);
-    for seconds in [unit, compose, pod] {
+    for seconds in [unit, compose, sidecar, standalone] {
         assert!(docs.contains(&format!("{seconds} s in")), "{seconds}");
     }
+}
+
+#[test]
+fn wrong_configuration_is_not_restarted() {
+    let unit = read(UNIT);
+    assert_eq!(value(&unit, "RestartPreventExitStatus="), "64");
+    assert_eq!(value(&unit, "StartLimitIntervalSec="), "0");
+    // systemd ignores `RestartPreventExitStatus` for this command, and would restart it for ever.
+    assert!(values(&unit, "ExecStartPre=").is_empty());
+    for file in [SINGLE, FLEET] {
+        assert_eq!(value(&read(file), "check: {"), "condition: service_completed_successfully }", "{file}");
+    }
+}
+
+#[test]
+fn memory_limits_cover_the_default_sizes() {
+    let needed = default_memory();
+    for (file, key) in [(BASE, "mem_limit: ${MEMORY_LIMIT:-"), (UNIT, "MemoryMax=")] {
+        let mebibytes = number(&read(file), key);
+        assert!(ByteSize::mib(mebibytes).as_u64() >= needed, "{file}: {mebibytes} MiB for {needed}");
+    }
+}
+
+#[test]
+fn unit_configuration_is_short_and_valid() {
+    let config = Sources::none().with_file(Some(path(UNIT_CONFIG))).load().unwrap();
+    let state = config.cache.disk.unwrap().path;
+    assert_eq!(state, Path::new("/var/lib").join(value(&read(UNIT), "StateDirectory=")));
+    let text = read(UNIT_CONFIG);
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    assert!(lines.count() <= 10);
+}
+
+#[test]
+fn images_are_pinned() {
+    let images = |file: &str| -> Vec<String> {
+        values(&read(file), "image: ").into_iter().map(str::to_owned).collect()
+    };
+    let mut seen = 0;
+    for image in COMPOSE.into_iter().chain([SIDECAR, STANDALONE]).flat_map(images) {
+        let name = image.split_once(":-").map_or(&*image, |(_, default)| default.trim_end_matches('}'));
+        let tag = name.rsplit_once(':').map_or("", |(_, tag)| tag);
+        let has_patch = tag.matches('.').count() == 2;
+        assert!(has_patch || name == "scratch", "{image}");
+        seen += 1;
+    }
+    assert!(seen >= 7, "{seen}");
 }
 
 #[tokio::test]
@@ -295,29 +405,22 @@ async fn systemd_accepts_the_unit() {
 }
 
 #[test]
-fn pod_memory_limit_covers_its_configuration() {
-    let pod = read(POD);
-    let set = variables(&pod);
-    let of =
-        |name: &str| -> ByteSize { set.iter().find(|(known, _)| known == name).unwrap().1.parse().unwrap() };
-    let needed = of("HOLDFAST_CACHE__SIZE").as_u64() + of("HOLDFAST_MAX_BYTES_IN_FLIGHT").as_u64();
-    let limit = ByteSize::mib(number(&pod, "limits: { memory:")).as_u64();
-    assert!(limit >= needed + ByteSize::mib(256).as_u64(), "{limit} for {needed}");
-}
-
-#[test]
-fn image_and_pod_run_as_the_same_user() {
-    let (image, pod) = (read(IMAGE), read(POD));
+fn image_and_pods_run_as_the_same_user() {
+    let image = read(IMAGE);
     let user = value(&image, "USER ");
-    assert_eq!(user, format!("{}:{}", value(&pod, "runAsUser:"), value(&pod, "runAsGroup:")));
-    assert!(image.contains(&format!("--chown={user} ")));
-    assert!(read("docker/test").contains(&format!("id -u)\" = {} ]", value(&pod, "runAsUser:"))));
+    for pod in [SIDECAR, STANDALONE] {
+        let pod = read(pod);
+        assert_eq!(user, format!("{}:{}", value(&pod, "runAsUser:"), value(&pod, "runAsGroup:")));
+    }
+    assert!(read("docker/test").contains(&format!(".Config.User {user}\n")));
     assert!(!image.contains("# syntax="));
-    // The user can write to the disk tier of the compose file.
-    let data = variables(&read(COMPOSE)).into_iter().find(|(name, _)| name == "HOLDFAST_CACHE__DISK__PATH");
+    // The user can write to the disk tier of the compose file, and the image leaves no volume without a name.
+    let single = read(SINGLE);
+    let data = variables(&single).into_iter().find(|(name, _)| name == "HOLDFAST_CACHE__DISK__PATH");
     let (_, data) = data.unwrap();
-    assert!(image.contains(&format!("--chown={user} /build/data {data}\nVOLUME {data}\n")), "{data}");
-    assert!(read(COMPOSE).contains(&format!("- data:{data}\n")));
+    assert!(image.contains(&format!("--chown={user} /build/data {data}\n")), "{data}");
+    assert!(single.contains(&format!("- data:{data}\n")));
+    assert!(values(&image, "VOLUME ").is_empty());
 }
 
 #[test]
@@ -345,14 +448,14 @@ fn image_copies_existing_files() {
 
 #[test]
 fn files_named_by_compose_and_docs_exist() {
-    let compose = read(COMPOSE);
+    let observe = read(OBSERVE);
     let mounted: Vec<_> =
-        values(&compose, "./").into_iter().filter_map(|rest| rest.split(':').next()).collect();
+        values(&observe, "./").into_iter().filter_map(|rest| rest.split(':').next()).collect();
     assert_eq!(mounted, ["prometheus", "grafana"]);
     for folder in mounted {
         assert!(path("docker").join(folder).is_dir(), "{folder}");
     }
-    let provisioning = value(&compose, "GF_PATHS_PROVISIONING: /etc/grafana/holdfast/");
+    let provisioning = value(&observe, "GF_PATHS_PROVISIONING: /etc/grafana/holdfast/");
     for file in ["datasources/prometheus.yaml", "dashboards/holdfast.yaml"] {
         assert!(path("docker/grafana").join(provisioning).join(file).is_file(), "{file}");
     }
@@ -360,23 +463,22 @@ fn files_named_by_compose_and_docs_exist() {
     let docs = read(DOCS);
     for link in docs.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
         let file = link.split('#').next().unwrap();
-        assert!(file.is_empty() || path("docs").join(file).is_file(), "{link}");
+        assert!(file.is_empty() || path("docs").join(file).exists(), "{link}");
     }
-    let profiles: BTreeSet<_> = values(&compose, "profiles:").into_iter().flat_map(words).collect();
-    assert_eq!(profiles, ["demo", "fleet", "node", "observe"].map(str::to_owned).into());
-    let commands = shell(&docs).into_iter().chain(compose.lines());
-    let asked: BTreeSet<_> = commands
-        .flat_map(|line| line.split("--profile ").skip(1).filter_map(|rest| rest.split(' ').next()))
-        .map(str::to_owned)
-        .collect();
-    assert_eq!(asked, profiles);
-    let default = read("docker/.env");
-    assert!(profiles.contains(value(&default, "COMPOSE_PROFILES=")));
-    for line in shell(&docs) {
-        for word in
-            line.split_whitespace().filter(|word| word.starts_with("config/") || word.starts_with("docker/"))
-        {
-            assert!(path(word).is_file(), "{word}");
+    let (compose, unit) = (compose(), read(UNIT));
+    let commands = shell(&docs).into_iter().chain(compose.lines()).chain(unit.lines());
+    let mut seen = BTreeSet::new();
+    for word in commands.filter(|line| !line.contains("image:")).flat_map(str::split_whitespace) {
+        let is_ours = word.starts_with("config/") || word.starts_with("docker/");
+        // The operator writes the secrets.
+        if is_ours && !word.starts_with("docker/secrets") {
+            assert!(path(word).exists(), "{word}");
+            seen.insert(word);
         }
     }
+    // The docs or the comments of the files show how to start each of them.
+    for file in &COMPOSE[1..] {
+        assert!(seen.contains(file), "{file}");
+    }
+    assert!(read(".gitignore").contains("/docker/secrets\n"));
 }
