@@ -134,6 +134,17 @@ fn optional(test: &str, what: &str, path: Option<PathBuf>) -> Option<PathBuf> {
     path
 }
 
+/// Returns a checker of deployment files or workflows, which `tests/run` installs if it can. Prints that the test is
+/// left out if not, also in CI, because not every machine reaches the sources of these tools.
+pub fn checker(test: &str, program: &str) -> Option<PathBuf> {
+    let installed = ["bin", "venv/bin"].map(|place| folder().join(place).join(program));
+    let found = installed.into_iter().find(|path| path.exists()).or_else(|| found_on_path(program));
+    if found.is_none() {
+        let _ = writeln!(io::stderr(), "LEFT OUT: {test}: {program} could not be installed");
+    }
+    found
+}
+
 fn found_on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|program| program.exists())
