@@ -8,3 +8,4 @@ mod kubernetes;
 mod language;
 mod lexer;
 mod readme;
+mod release;
