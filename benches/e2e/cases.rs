@@ -23,7 +23,7 @@ const CONNECTIONS: usize = 64;
 const FEW: usize = 16;
 
 /// Size of a cache that is too small for the requests, so that cycling through them always misses.
-const TINY: &str = "64 KiB";
+const TINY: &str = "1 MiB";
 
 /// Load of one kind.
 #[derive(Clone, Debug)]

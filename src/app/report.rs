@@ -55,8 +55,8 @@ impl StatusReport {
     /// Returns the same as `/ready`, but probes no endpoint, because a scrape should not cause upstream calls.
     fn is_ready(&self) -> bool {
         let known = matches!(self.identity.state(), IdentityState::Known(_));
-        let refused = || self.upstream.refusal().is_some();
-        !self.draining.load(Relaxed) && ((known && !self.upstream.is_down()) || refused())
+        let is_refused = || self.upstream.refusal().is_some();
+        !self.draining.load(Relaxed) && known && !self.upstream.is_down() && !is_refused()
     }
 
     /// Reports not ready from now on, whatever the state of the upstream.
@@ -76,7 +76,7 @@ pub(super) fn register(report: &Arc<StatusReport>, registry: &mut Registry) {
 impl Collector for Ready {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let ready = ConstGauge::new(i64::from(self.0.is_ready()));
-        let help = "1 if the program can answer calls, as /ready reports, else 0";
+        let help = "1 if /ready reports ready, 0 if it reports degraded or not ready";
         ready.encode(encoder.encode_descriptor("ready", help, None, ready.metric_type())?)
     }
 }
@@ -91,9 +91,12 @@ impl admin::Report for StatusReport {
                 "degraded: no upstream reachable ({error}); blocks known to be final are still served from the cache"
             )
         };
-        if let Some(refusal) = self.upstream.refusal() {
-            // Probes the endpoints, so that the state ends without client calls.
-            self.upstream.outage();
+        // An instance that knows its chain still serves its cache.
+        if self.identity.pinned().is_some()
+            && let Some(refusal) = self.upstream.refusal()
+        {
+            // Without client calls, only a probe shows that the refusal has ended.
+            self.upstream.probe();
             return Ok(Some(format!("every endpoint refuses calls ({})", described(&refusal))));
         }
         match self.identity.state() {

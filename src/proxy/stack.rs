@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tower::{Service, ServiceBuilder};
+use tower::{Layer, Service, ServiceBuilder};
 
 use super::{
     call::{client_limit::ClientConcurrency, outcome::Answered, request::Request},
@@ -10,8 +10,12 @@ use super::{
     error::CallError,
     head::{HeadTracker, SharedView},
     layers::{
-        admit::AdmitLayer, cached::CachedLayer, deadline::DeadlineLayer, deflate::DeflateLayer,
-        measure::MeasureLayer, raw::RawLayer,
+        admit::AdmitLayer,
+        cached::CachedLayer,
+        deadline::DeadlineLayer,
+        deflate::DeflateLayer,
+        measure::MeasureLayer,
+        raw::{RawLayer, RawTools},
     },
     lookup::{CacheLookup, CacheState},
     miss::{
@@ -108,7 +112,7 @@ pub fn proxy(
     };
     let reloadable = Reloadable::new(config, view.clone());
     let deflate = DeflateLayer::new();
-    let raw = RawLayer::new(
+    let tools = RawTools::new(
         verifier.clone(),
         view.clone(),
         concurrency.clone(),
@@ -129,18 +133,22 @@ pub fn proxy(
     let inspector = Inspector::new(view.clone(), state.clone(), loader.clone());
     let warmer = Warmer::new(head.clone(), state.clone(), fetcher.clone(), loader, &parts);
     let follower = Follower::new(head, state, fetcher, &parts, &config.chain);
+    let misses = ServiceBuilder::new()
+        // Around all work that may wait.
+        .layer(DeadlineLayer(reloadable.call_timeout.clone()))
+        .layer(deflate)
+        .service(responder);
+    let cached = CachedLayer { lookup, view, identity: identity.clone() };
+    let raw = RawLayer::new(cached.layer(misses.clone()), tools);
     let service = ServiceBuilder::new()
         // Outermost, to count refusals too.
         .layer(MeasureLayer(metrics))
         // Before any other work.
         .layer(AdmitLayer(identity.clone()))
-        // Encodes the answers of the inner layers.
-        .layer(raw)
         // Answers hits without waiting.
-        .layer(CachedLayer { lookup, view, identity })
-        // Around all work that may wait.
-        .layer(DeadlineLayer(reloadable.call_timeout.clone()))
-        .layer(deflate)
-        .service(responder);
+        .layer(cached)
+        // Encodes the answers of the cached layer.
+        .layer(raw)
+        .service(misses);
     Proxy { service, follower, status, inspector, warmer, reloadable }
 }

@@ -15,6 +15,9 @@ use crate::{
 /// Maximum number of characters of a node's message in a log line.
 const SHOWN_MESSAGE: usize = 200;
 
+/// Number of bytes of an HTTP error's body that are searched for a message.
+const LONGEST_BODY: usize = 64 << 10;
+
 /// Maximum number of characters shown of a malformed result.
 const SHOWN_RESULT: usize = 40;
 
@@ -191,7 +194,7 @@ impl UpstreamError {
     /// Returns the provider's words in the body of an HTTP error: the message of a JSON object, the title of a page,
     /// or the text itself.
     pub(super) fn words_of(body: &[u8]) -> Words {
-        let text = String::from_utf8_lossy(body);
+        let text = String::from_utf8_lossy(&body[..body.len().min(LONGEST_BODY)]);
         let json = serde_json::from_str::<serde_json::Value>(&text).ok();
         let message = json.as_ref().and_then(|json| {
             let named = ["/error/message", "/message", "/error", "/detail", "/title"];
@@ -204,8 +207,14 @@ impl UpstreamError {
             }
             None => &text,
         };
-        let words = line(words.trim(), SHOWN_MESSAGE);
+        let words = words.trim();
         (!words.is_empty()).then(|| words.into())
+    }
+
+    /// Returns the beginning of words, in one line. Secrets must be redacted first, because only a whole secret is
+    /// recognized.
+    pub(super) fn shortened(words: &str) -> Arc<str> {
+        line(words, SHOWN_MESSAGE).into()
     }
 
     /// Returns the rate limit that a node reports in a JSON-RPC error object.
@@ -369,7 +378,6 @@ impl UpstreamError {
     }
 }
 
-/// Returns the first `most` characters of `text`, with control characters replaced by spaces.
 /// Returns the beginning of the message in a node's error object.
 fn message(object: &[u8]) -> String {
     #[derive(serde::Deserialize)]
@@ -381,6 +389,7 @@ fn message(object: &[u8]) -> String {
     line(&message, SHOWN_MESSAGE)
 }
 
+/// Returns the first `most` characters of `text`, with control characters replaced by spaces.
 fn line(text: &str, most: usize) -> String {
     text.chars().map(|shown| if shown.is_control() { ' ' } else { shown }).take(most).collect()
 }

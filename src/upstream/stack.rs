@@ -139,6 +139,11 @@ impl Upstream {
         self.pool.endpoints.outage()
     }
 
+    /// Sends an identity check to each endpoint that has failed or refuses calls, to see whether it has recovered.
+    pub fn probe(&self) {
+        self.pool.endpoints.probe();
+    }
+
     /// Returns the reason of a refusal, if every endpoint refuses calls: by a rate limit, or for lack of access.
     pub fn refusal(&self) -> Option<UpstreamError> {
         self.pool.endpoints.refusal()

@@ -5,6 +5,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use tokio::{
@@ -265,5 +266,6 @@ fn open_lock(directory: &Path) -> Result<File, DiskError> {
 
 /// Returns a name for a file or folder that a check creates and removes.
 fn probe_name() -> String {
-    format!(".holdfast-check-{}", std::process::id())
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!(".holdfast-check-{}-{}", std::process::id(), now.as_nanos())
 }

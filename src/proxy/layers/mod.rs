@@ -4,8 +4,8 @@
 //! ```text
 //! measure   counts and logs every call
 //! admit     refuses calls that the policy or the rate limit of the caller forbids
-//! raw       encodes blocks, receipts and transactions
 //! cached    answers hits from the cache
+//! raw       encodes blocks, receipts and transactions
 //! deadline  limits the time of a miss
 //! deflate   compresses forwarded answers
 //! ```

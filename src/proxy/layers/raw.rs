@@ -1,4 +1,6 @@
-//! Answers calls for encoded content: asks the inner layers for the content, and encodes it.
+//! Answers calls for encoded content: asks the cache and the upstream for the content, and encodes it.
+//!
+//! The layer is below the cache, so that it costs ordinary hits nothing. It has its own path to the cache.
 //!
 //! A node that lacks these methods still serves ordinary blocks and receipts, so clients that need encoded content
 //! work with any provider. If the content cannot be encoded and proved, the node answers the call itself.
@@ -34,6 +36,7 @@ use crate::{
         },
         error::CallError,
         head::SharedView,
+        miss::respond::Missed,
     },
     verify::{Failure, Verifier, prove::raw},
 };
@@ -51,9 +54,16 @@ const AT_A_TIME: usize = 2;
 /// Maximum number of uncles that the protocol has ever allowed.
 const MOST_UNCLES: u32 = 2;
 
-/// Puts a [`Raw`] around a service.
+/// Puts a [`Raw`] around a service. `C` answers calls for content.
 #[derive(Clone, Debug)]
-pub(crate) struct RawLayer {
+pub(crate) struct RawLayer<C> {
+    content: C,
+    tools: RawTools,
+}
+
+/// The components that encode and check content.
+#[derive(Clone, Debug)]
+pub(crate) struct RawTools {
     verifier: Verifier,
     view: Arc<SharedView>,
     concurrency: ClientConcurrency,
@@ -62,14 +72,21 @@ pub(crate) struct RawLayer {
     places: Arc<Semaphore>,
 }
 
-/// Encodes content that the inner service answers with.
+/// Answers calls for encoded content, and passes all other calls to the inner service.
 #[derive(Clone, Debug)]
-pub(crate) struct Raw<S> {
+pub(crate) struct Raw<S, C> {
     inner: S,
-    layer: RawLayer,
+    encoder: Encoder<C>,
 }
 
-/// The content that a call names, as the inner service answers with it.
+/// Encodes the content that `C` answers with.
+#[derive(Clone, Debug)]
+struct Encoder<C> {
+    content: C,
+    tools: RawTools,
+}
+
+/// The content that a call names.
 enum Named {
     /// There is none, or it is pending.
     Absent,
@@ -95,9 +112,9 @@ enum Unencoded {
     Failed(CallError),
 }
 
-// === impl RawLayer ===
+// === impl RawTools ===
 
-impl RawLayer {
+impl RawTools {
     pub(crate) fn new(
         verifier: Verifier,
         view: Arc<SharedView>,
@@ -128,19 +145,28 @@ impl RawLayer {
     }
 }
 
-impl<S> Layer<S> for RawLayer {
-    type Service = Raw<S>;
+// === impl RawLayer ===
 
-    fn layer(&self, inner: S) -> Raw<S> {
-        Raw { inner, layer: self.clone() }
+impl<C> RawLayer<C> {
+    pub(crate) fn new(content: C, tools: RawTools) -> Self {
+        Self { content, tools }
+    }
+}
+
+impl<S, C: Clone> Layer<S> for RawLayer<C> {
+    type Service = Raw<S, C>;
+
+    fn layer(&self, inner: S) -> Raw<S, C> {
+        Raw { inner, encoder: Encoder { content: self.content.clone(), tools: self.tools.clone() } }
     }
 }
 
 // === impl Raw ===
 
-impl<S> Service<Request> for Raw<S>
+impl<S, C> Service<Missed> for Raw<S, C>
 where
-    S: Service<Request, Response = Answered, Error = CallError, Future: Send> + Clone + Send + Sync + 'static,
+    S: Service<Missed, Response = Answered, Error = CallError>,
+    C: Service<Request, Response = Answered, Error = CallError, Future: Send> + Clone + Send + Sync + 'static,
 {
     type Response = Answered;
     type Error = CallError;
@@ -150,40 +176,43 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request) -> Self::Future {
-        let call = request.call();
+    fn call(&mut self, missed: Missed) -> Self::Future {
+        let call = missed.request.call();
         match call.raw.as_deref() {
             Some(raw) => {
-                let (raw, this) = (*raw, self.clone());
-                let limit = this.layer.limit.clone();
-                Either::Right(Box::pin(limit.within(async move { this.answer(request, raw).await })))
+                let (raw, encoder) = (*raw, self.encoder.clone());
+                let limit = encoder.tools.limit.clone();
+                let answering = async move { encoder.answer(missed.request, raw).await };
+                Either::Right(Box::pin(limit.within(answering)))
             }
             // The parameters have a form that only the node knows, so nothing could prove the answer.
             None if call.query.is_none()
                 && RawCall::is_method(call.method.as_str())
-                && self.layer.verifier.must_prove() =>
+                && self.encoder.tools.verifier.must_prove() =>
             {
                 Either::Right(Box::pin(ready(Err(CallError::Unproved))))
             }
-            None => Either::Left(self.inner.call(request)),
+            None => Either::Left(self.inner.call(missed)),
         }
     }
 }
 
-impl<S> Raw<S>
+// === impl Encoder ===
+
+impl<C> Encoder<C>
 where
-    S: Service<Request, Response = Answered, Error = CallError, Future: Send> + Clone + Send + Sync + 'static,
+    C: Service<Request, Response = Answered, Error = CallError, Future: Send> + Clone + Send + Sync + 'static,
 {
     /// Answers a call with encoded content. The node answers it if the content does not exist, is pending or cannot be
     /// encoded. If the content left the chain meanwhile, starts over.
     async fn answer(mut self, request: Request, raw: RawCall) -> Result<Answered, CallError> {
-        let must_prove = self.layer.verifier.must_prove();
+        let must_prove = self.tools.verifier.must_prove();
         let accepts = request.packet().caller().accepts_deflated();
         let is_batch = request.packet().calls().len() > 1;
         for _ in 0..MAX_ATTEMPTS {
-            let since = self.layer.view.clock().now();
+            let since = self.tools.view.clock().now();
             let request = anew(&request);
-            let Answered { answer, outcome, .. } = self.inner.call(request.unencoded()).await?;
+            let Answered { answer, outcome, .. } = self.content.call(request.unencoded()).await?;
             let named = Named::of(&answer, raw.form, must_prove);
             let encoded = match &named {
                 Named::Content { json, .. } if named.fits(raw.query) => {
@@ -213,11 +242,11 @@ where
                 At::Tag(_) => !is_batch,
                 At::Hash(_) | At::Tx(_) => false,
             };
-            let left = |home| self.layer.may_have_left(home, raw.query.tag(), since);
+            let left = |home| self.tools.may_have_left(home, raw.query.tag(), since);
             if depends && named.home().is_some_and(left) {
                 continue;
             }
-            return Ok(if accepts { self.layer.deflate.deflate(answered).await } else { answered });
+            return Ok(if accepts { self.tools.deflate.deflate(answered).await } else { answered });
         }
         Err(CallError::Changed)
     }
@@ -237,7 +266,7 @@ where
             Some(block) => own(request, raw.of_block(block)),
             None => request.clone(),
         };
-        let mut answered = self.inner.call(sent).await?;
+        let mut answered = self.content.call(sent).await?;
         let is_absent = matches!(named, Named::Absent);
         let is_lacking = answered.answer.error_code().is_some_and(|code| LACKING.contains(&code));
         if is_absent && is_lacking {
@@ -281,15 +310,15 @@ where
                 let (block, _) = Block::read(json.clone()).map_err(|_| Unencoded::Unproved)?;
                 let receipts = Query::new(Part::Receipts, block.hash());
                 let receipts = own(request, (receipts.method(), receipts.params()));
-                let Answered { answer, outcome, .. } = self.inner.call(receipts).await?;
+                let Answered { answer, outcome, .. } = self.content.call(receipts).await?;
                 let Answer::Result(receipts) = answer else { return Err(Unencoded::Unproved) };
                 let whole = WholeContent::Receipts { receipts, block: json.clone() };
-                Ok((self.layer.encode_whole(caller, whole).await?, Some(outcome)))
+                Ok((self.tools.encode_whole(caller, whole).await?, Some(outcome)))
             }
             RawForm::Block => {
                 let uncles = self.uncles(request, json).await?;
                 let whole = WholeContent::Block { block: json.clone(), uncles };
-                Ok((self.layer.encode_whole(caller, whole).await?, None))
+                Ok((self.tools.encode_whole(caller, whole).await?, None))
             }
         }
     }
@@ -307,7 +336,7 @@ where
         let fetches = (0..header.uncles).map(|index| async move {
             let params = Params::from_own(format!(r#"["{}","{index:#x}"]"#, header.hash));
             let call = own(request, ("eth_getUncleByBlockHashAndIndex", params));
-            match self.inner.clone().call(call).await?.answer {
+            match self.content.clone().call(call).await?.answer {
                 Answer::Result(uncle) => Ok(uncle),
                 Answer::Error(_) => Err(Unencoded::Unproved),
             }

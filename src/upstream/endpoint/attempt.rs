@@ -3,6 +3,7 @@
 use std::{fmt, time::Duration};
 
 use futures_util::future::join_all;
+use parking_lot::MutexGuard;
 use tokio::time::{self, Instant};
 use tower::Service;
 use tracing::{Instrument, Span, debug, debug_span, field, info, warn};
@@ -233,11 +234,10 @@ fn record(
             if let Answer::Error(error) = answer
                 && node_error::is_rate_limit(call, error)
             {
-                health.pause(None, now);
                 let limit = UpstreamError::rate_limit(error);
-                health.refusal = Some(limit.clone());
+                health.limit(&limit, None, now);
                 drop(health);
-                return warn(endpoint, &limit, now);
+                return warn(endpoint, &limit, true);
             }
             health.hung_at = None;
             if purpose == Purpose::Identity {
@@ -250,14 +250,11 @@ fn record(
                 // While the breaker is open, `last_error` stays, so that the status shows the reason.
                 if health.breaker.lets_pass(now) {
                     health.last_error = None;
-                    if health.refusal.is_none() {
-                        end_outage(endpoint, &mut health, now);
-                    }
+                    report_end(endpoint, health, now);
                 }
                 return;
             }
-            (health.last_error, health.refusal) = (None, None);
-            end_outage(endpoint, &mut health, now);
+            health.last_error = None;
             health.learn(call, answer, verdict.as_ref(), now);
             health.breaker.succeed();
             (health.mismatches, health.refusals) = (0, 0);
@@ -265,12 +262,12 @@ fn record(
                 (health.forward_failures, health.forwarded_at) = (0, Some(now));
             }
             health.pause_backoff.reset();
+            report_end(endpoint, health, now);
         }
         Err(error @ UpstreamError::RateLimited { retry_after, .. }) => {
-            health.pause(*retry_after, now);
-            health.refusal = Some(error.clone());
+            health.limit(error, *retry_after, now);
             drop(health);
-            warn(endpoint, error, now);
+            warn(endpoint, error, true);
         }
         Err(UpstreamError::Rejected(mismatch)) => {
             health.last_mismatch = Some(mismatch.failure.to_string());
@@ -287,19 +284,16 @@ fn record(
             let is_slow_call = matches!(error, UpstreamError::TimedOut { .. })
                 && !call.is_everyday()
                 && health.responded_at.is_some_and(|responded_at| responded_at >= begun);
-            if (counts_against_endpoint(call, error) && !is_slow_call)
-                || (is_refusal && health.refusals > MAX_REFUSALS)
-            {
+            let counts = (counts_against_endpoint(call, error) && !is_slow_call)
+                || (is_refusal && health.refusals > MAX_REFUSALS);
+            if counts {
                 health.fail(error, begun, now);
-                if error.is_refusal() {
-                    health.refusal = Some(error.clone());
-                }
             }
             drop(health);
             if error.is_connection_loss() {
                 endpoint.require_recheck();
             }
-            warn(endpoint, error, now);
+            warn(endpoint, error, counts);
         }
     }
 }
@@ -318,36 +312,39 @@ fn record_cut_off(endpoint: &Endpoint, begun: Instant, is_everyday: bool) {
         let error = UpstreamError::TimedOut { after: Duration::from_secs(waited.as_secs()) };
         health.fail(&error, begun, now);
         drop(health);
-        warn(endpoint, &error, now);
+        warn(endpoint, &error, true);
     } else if let Some(identity) = &endpoint.identity {
         drop(health);
         identity.probe();
     }
 }
 
-/// Logs a failure. A failure that is logged as a warning begins an outage, whose end is logged, too.
-fn warn(endpoint: &Endpoint, error: &UpstreamError, now: Instant) {
+/// Logs a failure. `counts` says whether it counts against the endpoint, and not against the call.
+fn warn(endpoint: &Endpoint, error: &UpstreamError, counts: bool) {
     let (words, name) = (error.words(), &endpoint.name);
     let words = words.as_deref();
-    if !endpoint.log_throttle.is_due(error.as_str()) {
+    let is_refusal = counts && error.is_refusal();
+    if !endpoint.log_throttle.is_due(if is_refusal { "refusal" } else { error.as_str() }) {
         debug!(%error, words, endpoint = %name, "upstream call failed");
         return;
     }
-    endpoint.health.lock().outage.get_or_insert(now);
     match error {
         UpstreamError::RateLimited { .. } => {
             warn!(words, endpoint = %name, "upstream limits the rate of our calls; pausing calls to it");
         }
-        error if error.is_refusal() => {
+        error if is_refusal => {
             warn!(%error, words, endpoint = %name, "upstream refuses our calls; check its key and plan");
         }
         error => warn!(%error, words, endpoint = %name, "upstream call failed"),
     }
 }
 
-/// Logs the end of an outage.
-fn end_outage(endpoint: &Endpoint, health: &mut EndpointHealth, now: Instant) {
-    if let Some(since) = health.outage.take() {
+/// Logs the end of an outage, if there was one.
+fn report_end(endpoint: &Endpoint, mut health: MutexGuard<'_, EndpointHealth>, now: Instant) {
+    health.refusal = None;
+    let outage = health.outage.take();
+    drop(health);
+    if let Some(since) = outage {
         let seconds = now.saturating_duration_since(since).as_secs_f64();
         info!(endpoint = %endpoint.name, outage_seconds = seconds, "upstream answers again");
     }

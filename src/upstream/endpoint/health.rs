@@ -70,7 +70,7 @@ pub(super) struct EndpointHealth {
     /// Time of the last failure or invalid answer.
     pub(super) failed: Option<Instant>,
     pub(super) last_error: Option<UpstreamError>,
-    /// Time since which the endpoint fails, if the log says that it does.
+    /// Time since which the endpoint fails.
     pub(super) outage: Option<Instant>,
     /// The last refusal (a rate limit or missing access), if the endpoint has not answered a call since.
     pub(super) refusal: Option<UpstreamError>,
@@ -150,6 +150,8 @@ impl EndpointHealth {
         }
         self.failed = Some(now);
         self.last_error = Some(error.clone());
+        self.refusal = error.is_refusal().then(|| error.clone());
+        self.outage.get_or_insert(now);
     }
 
     /// Records the failure of a forwarded call that began at `begun`. Ignores the failure if the endpoint has answered
@@ -169,6 +171,18 @@ impl EndpointHealth {
     /// Returns whether another endpoint should be the primary, because too many forwarded calls in a row failed.
     pub(super) fn fails_forwarded_calls(&self) -> bool {
         self.forward_failures >= BREAKER.failures
+    }
+
+    /// Records a rate limit, and pauses the endpoint.
+    pub(super) fn limit(&mut self, error: &UpstreamError, retry_after: Option<Duration>, now: Instant) {
+        self.pause(retry_after, now);
+        self.refusal = Some(error.clone());
+        self.outage.get_or_insert(now);
+    }
+
+    /// Returns whether the endpoint refuses calls, and may be asked whether it still does.
+    pub(super) fn may_serve_again(&self, now: Instant) -> bool {
+        self.refusal.is_some() && self.paused.is_none_or(|until| until <= now)
     }
 
     /// Pauses the endpoint after a rate limit. Without `retry_after`, the pause grows each time, because the daily

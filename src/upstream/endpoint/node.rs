@@ -217,7 +217,7 @@ impl Endpoint {
     /// because clients' calls may no longer reach the endpoint. Does not wait for the answer.
     pub(in crate::upstream) fn probe(&self) {
         if let Some(identity) = &self.identity
-            && self.last_error().is_some()
+            && (self.last_error().is_some() || self.health.lock().may_serve_again(Instant::now()))
         {
             identity.probe();
         }

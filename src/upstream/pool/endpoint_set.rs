@@ -160,6 +160,11 @@ impl EndpointSet {
         endpoints.iter().find_map(|endpoint| endpoint.last_error())
     }
 
+    /// Sends an identity check to each endpoint that has failed or refuses calls.
+    pub(in crate::upstream) fn probe(&self) {
+        self.list.load().iter().for_each(|endpoint| endpoint.probe());
+    }
+
     /// Returns the reason of a refusal, if every endpoint of the right chain refuses calls.
     pub(in crate::upstream) fn refusal(&self) -> Option<UpstreamError> {
         let endpoints = self.list.load();

@@ -3,7 +3,7 @@
 //! A node, or a proxy in front of it, may repeat the URL or a header of the request in an error: "invalid key
 //! abc…". Errors go to the log, to the status page and to clients, none of which may show the operator's key.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -124,10 +124,8 @@ impl Secrets {
     }
 
     fn redact_words(&self, words: Words) -> Words {
-        words.map(|words| match self.redact_text(&words) {
-            Some(redacted) => redacted.into(),
-            None => words,
-        })
+        let redacted = |words: Arc<str>| self.redact_text(&words).map_or(words, Into::into);
+        words.map(|words| UpstreamError::shortened(&redacted(words)))
     }
 
     /// Returns the same JSON without secrets: the same bytes, if it has none.

@@ -19,7 +19,11 @@ async fn refusal_is_told_in_the_words_of_the_provider() {
     for (fault, said, reason) in [
         (refused(401), "upstream refuses our calls", "invalid project id"),
         (refused(403), "upstream refuses our calls", "invalid project id"),
-        (Fault::RateLimited { retry_after: None }, "upstream limits the rate of our calls", "too many requests"),
+        (
+            Fault::RateLimited { retry_after: None },
+            "upstream limits the rate of our calls",
+            "too many requests",
+        ),
         (limited, "upstream limits the rate of our calls", words),
     ] {
         let node = upstream::devchain().blocks(3, 1).run().await;
@@ -41,11 +45,9 @@ async fn refusal_is_told_in_the_words_of_the_provider() {
         assert!(report["endpoints"][0]["reason"].as_str().unwrap().contains(reason), "{report}");
 
         node.clear_faults();
-        eventually("the provider serves again", || async {
-            client.call("eth_gasPrice", json!([])).await;
-            admin(&process, "/ready").await.1 == "ready\n"
-        })
-        .await;
+        // Without client calls, a probe finds out.
+        eventually("the provider serves again", || async { admin(&process, "/ready").await.1 == "ready\n" })
+            .await;
         process.says("upstream answers again").await;
         process.says("outage_seconds=").await;
     }
@@ -66,4 +68,33 @@ async fn endpoint_that_went_away_is_down_and_keeps_its_last_block() {
     let endpoint = &report["endpoints"][0];
     assert_eq!(endpoint["head"], 7, "{endpoint}");
     assert!(endpoint["outage_seconds"].is_u64(), "{endpoint}");
+}
+
+/// Only a refusal is degraded: once the provider is gone, the instance is not ready.
+#[tokio::test]
+async fn provider_that_refuses_and_then_goes_away_is_not_ready() {
+    let node = upstream::devchain().blocks(3, 1).run().await;
+    let process = process::serve(&node).run().await;
+    process.client().ask("eth_blockNumber", json!([])).await.unwrap();
+    node.fail(Fault::Refused { status: 401, code: -32000, message: "no key".to_owned() }).always();
+    for _ in 0..7 {
+        process.client().call("eth_gasPrice", json!([])).await;
+    }
+    assert_eq!(admin(&process, "/ready").await.0, 200);
+    drop(node);
+    eventually("the instance is not ready", || async {
+        process.client().call("eth_gasPrice", json!([])).await;
+        admin(&process, "/ready").await.0 == 503
+    })
+    .await;
+}
+
+/// An instance that has never learned its chain has no cache to serve.
+#[tokio::test]
+async fn wrong_key_at_the_start_is_not_ready() {
+    let node = upstream::devchain().blocks(3, 1).run().await;
+    node.fail(Fault::Refused { status: 401, code: -32000, message: "no key".to_owned() }).always();
+    let process = process::serve(&node).though_not_ready().run().await;
+    process.says("no key").await;
+    assert_eq!(admin(&process, "/ready").await.0, 503);
 }
