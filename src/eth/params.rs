@@ -38,6 +38,14 @@ pub enum ParamError {
     },
 }
 
+impl ParamError {
+    /// Returns the error for parameters that name no block in a known form.
+    pub fn unreadable() -> Self {
+        let problem = "expected a block number, a tag or a hash in its usual form, and no further parameters";
+        Self::Invalid { position: 1, name: "block", problem: problem.to_owned() }
+    }
+}
+
 /// Reads parameters one by one.
 pub(super) struct Reader<'a, I: Iterator<Item = &'a str>> {
     elements: I,

@@ -256,6 +256,19 @@ impl Query {
         }
     }
 
+    /// Returns whether the cache can answer this method, if its parameters have a known form.
+    pub fn is_method(method: &str) -> bool {
+        const LENIENT: [&str; 6] = [
+            RECEIPTS,
+            TRANSACTION_COUNT_BY_HASH,
+            TRANSACTION_COUNT_BY_NUMBER,
+            UNCLE_COUNT_BY_HASH,
+            UNCLE_COUNT_BY_NUMBER,
+            NUMBER,
+        ];
+        Self::METHODS.contains(&method) || LENIENT.contains(&method)
+    }
+
     /// Parses a call; `None` if the method is not that of a query, or if a leniently parsed method has parameters in an
     /// unknown form.
     pub fn read(method: &str, params: &Params) -> Option<Result<Self, ParamError>> {

@@ -3,7 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{
-    At, BlockHash, Part, Query, ShapeError, Tag, params,
+    At, BlockHash, Part, Query, ShapeError, params,
     query::{read_block, read_hash, read_number_or_tag, requires_canonical},
 };
 use crate::jsonrpc::{Params, Scanner, unescape};
@@ -25,7 +25,7 @@ const METHODS: [&str; 9] = [
 const NOT_IN_HEADER: [&str; 5] = ["transactions", "uncles", "withdrawals", "size", "totalDifficulty"];
 
 /// Form of an encoded answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RawForm {
     /// A header as JSON.
     JsonHeader,
@@ -56,7 +56,7 @@ impl RawCall {
         METHODS.contains(&method)
     }
 
-    /// Parses a call; `None` for another method, for the pending block, and for parameters in an unknown form.
+    /// Parses a call; `None` for another method, and for parameters in an unknown form.
     pub fn read(method: &str, params: &Params) -> Option<Self> {
         let of_block = |form, part, read: fn(&str) -> Option<At>| {
             let mut elements = params.elements();
@@ -75,7 +75,7 @@ impl RawCall {
             reader.end().ok()?;
             Some(of_transaction(Query::transaction_in(block, index)))
         };
-        let raw = match method {
+        match method {
             "debug_getRawHeader" => of_block(RawForm::Header, Part::BlockWithHashes, read_block),
             "debug_getRawBlock" => of_block(RawForm::Block, Part::Block, read_block),
             "debug_getRawReceipts" => of_block(RawForm::Receipts, Part::Block, read_block),
@@ -90,8 +90,7 @@ impl RawCall {
             "eth_getRawTransactionByBlockHashAndIndex" => in_block(read_hash),
             "eth_getRawTransactionByBlockNumberAndIndex" => in_block(read_number_or_tag),
             _ => None,
-        };
-        raw.filter(|raw| raw.query.at != At::Tag(Tag::Pending))
+        }
     }
 
     /// Returns the method and the parameters of the same call for the block with this hash.
@@ -168,10 +167,9 @@ mod tests {
     }
 
     #[test]
-    fn node_judges_pending_blocks_and_unknown_parameters() {
+    fn unknown_parameters_are_not_read() {
         let hash = format!("0x{}", "ab".repeat(32));
         for (method, params) in [
-            ("debug_getRawBlock", r#"["pending"]"#.to_owned()),
             ("debug_getRawBlock", "[1]".to_owned()),
             ("debug_getRawReceipts", format!(r#"[{{"blockHash":"{hash}","requireCanonical":true}}]"#)),
             ("eth_getRawTransactionByHash", r#"["0x1"]"#.to_owned()),

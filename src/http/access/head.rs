@@ -45,7 +45,8 @@ impl RequestHead {
         if method != Method::POST {
             // Browsers open this path, and load balancers probe it.
             let is_visit = matches!(*method, Method::GET | Method::HEAD) && request.uri().path() == "/";
-            let hint = hint.clone();
+            // The answer to HEAD has no body; over HTTP/2 hyper would send one.
+            let hint = if *method == Method::HEAD { Bytes::new() } else { hint.clone() };
             return Err(if is_visit { HttpError::Visit { hint } } else { HttpError::MethodNotAllowed });
         }
         // A web page can send other content types without a preflight, so its content type must be JSON.

@@ -21,8 +21,8 @@ use super::{deadline::Limit, deflate::DeflateLayer};
 use crate::{
     chain::Stamp,
     eth::{
-        At, Block, BlockWithHashes, Home, Part, Query, RawCall, RawForm, SingleTransaction, Tag,
-        header_of_block,
+        At, Block, BlockHash, BlockWithHashes, Home, ParamError, Part, Query, RawCall, RawForm,
+        SingleTransaction, Tag, header_of_block,
     },
     jsonrpc::{self, Answer, Params},
     proxy::{
@@ -51,6 +51,10 @@ const MAX_ATTEMPTS: usize = 3;
 /// threads, whose places are for answers that enter the cache.
 const AT_A_TIME: usize = 2;
 
+/// Bytes of encoded blocks and receipts to keep. Encoding proves the content again, so without them each repetition of a
+/// call would cost as much CPU as the first. A few blocks are enough, because clients read each block once.
+const ENCODED: u64 = 16 << 20;
+
 /// Maximum number of uncles that the protocol has ever allowed.
 const MOST_UNCLES: u32 = 2;
 
@@ -70,6 +74,8 @@ pub(crate) struct RawTools {
     limit: Limit,
     deflate: DeflateLayer,
     places: Arc<Semaphore>,
+    /// Encoded blocks and receipts by block hash. They never change.
+    encoded: moka::sync::Cache<(RawForm, BlockHash), Bytes>,
 }
 
 /// Answers calls for encoded content, and passes all other calls to the inner service.
@@ -91,7 +97,7 @@ enum Named {
     /// There is none, or it is pending.
     Absent,
     /// The node's error.
-    Refused,
+    Refused(Answer),
     Content {
         json: Bytes,
         /// The block that the content names.
@@ -109,6 +115,8 @@ enum WholeContent {
 enum Unencoded {
     /// Nothing proves the content, or there is none.
     Unproved,
+    /// The node's error about another part of the content.
+    Refused(Answer),
     Failed(CallError),
 }
 
@@ -123,7 +131,11 @@ impl RawTools {
         deflate: DeflateLayer,
     ) -> Self {
         let places = Arc::new(Semaphore::new(AT_A_TIME));
-        Self { verifier, view, concurrency, limit, deflate, places }
+        let encoded = moka::sync::Cache::builder()
+            .weigher(|_, encoded: &Bytes| u32::try_from(encoded.len()).unwrap_or(u32::MAX))
+            .max_capacity(ENCODED)
+            .build();
+        Self { verifier, view, concurrency, limit, deflate, places, encoded }
     }
 
     /// Returns whether a block may have left the chain since `since`, or `tag` may no longer mean it.
@@ -190,7 +202,7 @@ where
                 && RawCall::is_method(call.method.as_str())
                 && self.encoder.tools.verifier.must_prove() =>
             {
-                Either::Right(Box::pin(ready(Err(CallError::Unproved))))
+                Either::Right(Box::pin(ready(Err(CallError::Params(ParamError::unreadable())))))
             }
             None => Either::Left(self.inner.call(missed)),
         }
@@ -209,15 +221,22 @@ where
         let must_prove = self.tools.verifier.must_prove();
         let accepts = request.packet().caller().accepts_deflated();
         let is_batch = request.packet().calls().len() > 1;
+        if raw.query.at == At::Tag(Tag::Pending) {
+            return match must_prove {
+                true => Err(CallError::Unproved),
+                false => self.forward(&request, raw, &Named::Absent).await,
+            };
+        }
         for _ in 0..MAX_ATTEMPTS {
             let since = self.tools.view.clock().now();
             let request = anew(&request);
             let Answered { answer, outcome, .. } = self.content.call(request.unencoded()).await?;
             let named = Named::of(&answer, raw.form, must_prove);
             let encoded = match &named {
-                Named::Content { json, .. } if named.fits(raw.query) => {
-                    self.encode(&request, raw.form, json).await
+                Named::Content { json, home } if named.fits(raw.query) => {
+                    self.encode(&request, raw.form, json, *home).await
                 }
+                Named::Refused(error) => Err(Unencoded::Refused(error.clone())),
                 _ => Err(Unencoded::Unproved),
             };
             let answered = match encoded {
@@ -226,14 +245,20 @@ where
                     Answered::new(Answer::Result(encoded), outcome)
                 }
                 Err(Unencoded::Failed(error)) => return Err(error),
-                Err(Unencoded::Unproved) if must_prove => {
+                Err(Unencoded::Unproved | Unencoded::Refused(_)) if must_prove => {
                     return match named {
                         Named::Absent => Ok(Answered::new(unknown(request.call()), outcome)),
                         // The client did not ask the question that the node refused.
-                        Named::Refused | Named::Content { .. } => Err(CallError::Unproved),
+                        Named::Refused(_) | Named::Content { .. } => Err(CallError::Unproved),
                     };
                 }
                 Err(Unencoded::Unproved) => self.forward(&request, raw, &named).await?,
+                Err(Unencoded::Refused(error)) => {
+                    let answered = self.forward(&request, raw, &named).await?;
+                    // The node's error about the content says more than that it lacks the method.
+                    let answer = if is_lacking(&answered.answer) { error } else { answered.answer };
+                    Answered { answer, ..answered }
+                }
             };
             // Encoding and forwarding take time, in which the block can leave the chain. In a batch, a tag keeps its
             // meaning. An orphan is served by its hash.
@@ -268,8 +293,7 @@ where
         };
         let mut answered = self.content.call(sent).await?;
         let is_absent = matches!(named, Named::Absent);
-        let is_lacking = answered.answer.error_code().is_some_and(|code| LACKING.contains(&code));
-        if is_absent && is_lacking {
+        if is_absent && is_lacking(&answered.answer) {
             answered.answer = unknown(request.call());
         }
         let is_unknown = answered.answer == unknown(request.call()) || answered.answer.is_null();
@@ -282,7 +306,8 @@ where
                 return Err(CallError::Left { tag });
             }
         }
-        if is_absent && has_content && raw.query.transaction().is_none() {
+        let is_pending = raw.query.at == At::Tag(Tag::Pending);
+        if is_absent && has_content && raw.query.transaction().is_none() && !is_pending {
             // The node has a newer head than the view. Until the view has it, the block does not exist.
             answered.answer = unknown(request.call());
         }
@@ -295,8 +320,19 @@ where
         request: &Request,
         form: RawForm,
         json: &Bytes,
+        home: Option<Home>,
     ) -> Result<(Bytes, Option<Outcome>), Unencoded> {
         let caller = request.packet().caller();
+        let key = home.map(|home| (form, home.block));
+        if let Some(encoded) = key.and_then(|key| self.tools.encoded.get(&key)) {
+            return Ok((encoded, None));
+        }
+        let keep = |encoded: Bytes| {
+            if let Some(key) = key {
+                self.tools.encoded.insert(key, encoded.clone());
+            }
+            encoded
+        };
         match form {
             RawForm::JsonHeader => {
                 // The hash proves the header, whose members are served as they are.
@@ -311,14 +347,14 @@ where
                 let receipts = Query::new(Part::Receipts, block.hash());
                 let receipts = own(request, (receipts.method(), receipts.params()));
                 let Answered { answer, outcome, .. } = self.content.call(receipts).await?;
-                let Answer::Result(receipts) = answer else { return Err(Unencoded::Unproved) };
+                let Answer::Result(receipts) = answer else { return Err(Unencoded::Refused(answer)) };
                 let whole = WholeContent::Receipts { receipts, block: json.clone() };
-                Ok((self.tools.encode_whole(caller, whole).await?, Some(outcome)))
+                Ok((self.tools.encode_whole(caller, whole).await.map(keep)?, Some(outcome)))
             }
             RawForm::Block => {
                 let uncles = self.uncles(request, json).await?;
                 let whole = WholeContent::Block { block: json.clone(), uncles };
-                Ok((self.tools.encode_whole(caller, whole).await?, None))
+                Ok((self.tools.encode_whole(caller, whole).await.map(keep)?, None))
             }
         }
     }
@@ -349,7 +385,7 @@ where
 
 impl Named {
     fn of(answer: &Answer, form: RawForm, must_prove: bool) -> Self {
-        let Answer::Result(json) = answer else { return Self::Refused };
+        let Answer::Result(json) = answer else { return Self::Refused(answer.clone()) };
         if *json == NULL {
             return Self::Absent;
         }
@@ -376,7 +412,7 @@ impl Named {
     fn home(&self) -> Option<Home> {
         match self {
             Self::Content { home, .. } => *home,
-            Self::Absent | Self::Refused => None,
+            Self::Absent | Self::Refused(_) => None,
         }
     }
 
@@ -469,6 +505,11 @@ fn derived(one: Outcome, other: Outcome) -> Outcome {
         (Outcome::Hit(_) | Outcome::Derived(_), other) => other,
         (one, _) => one,
     }
+}
+
+/// Returns whether an answer says that the node does not have the method.
+fn is_lacking(answer: &Answer) -> bool {
+    answer.error_code().is_some_and(|code| LACKING.contains(&code))
 }
 
 /// Returns geth's answer for content that does not exist.

@@ -12,7 +12,7 @@ use tower::Service;
 use super::{answer::Answerer, forward::Forwarder};
 use crate::{
     client::Client,
-    eth::{Query, Tag, is_reset, is_write},
+    eth::{ParamError, Query, Tag, is_reset, is_write},
     jsonrpc::Answer,
     proxy::{
         call::{
@@ -86,6 +86,9 @@ impl Service<Missed> for Responder {
         let client = packet.caller().client;
         let call = || Call::new(method.clone(), params.clone());
         match request.query() {
+            Some(Ok(_)) if request.call().requires_canonical && inner.verifier.must_prove() => {
+                Box::pin(ready(Err(CallError::Unproved)))
+            }
             // The node knows whether the block is canonical.
             Some(Ok(_)) if request.call().requires_canonical => {
                 inner.limited(client, inner.clone().bypass(call()))
@@ -96,6 +99,9 @@ impl Service<Missed> for Responder {
             }
             // Nodes accept forms that the cache does not know, such as integers: the node decides.
             Some(Err(_)) => inner.limited(client, inner.clone().bypass(call())),
+            None if inner.verifier.must_prove() && Query::is_method(method.as_str()) => {
+                Box::pin(ready(Err(CallError::Params(ParamError::unreadable()))))
+            }
             None if request.call().is_local() => inner.limited(client, inner.clone().local(call())),
             None if is_write(method.as_str()) => inner.limited(client, inner.clone().write(call())),
             None => inner.limited(client, inner.clone().bypass(call())),

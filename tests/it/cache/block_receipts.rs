@@ -1,11 +1,14 @@
 //! `eth_getBlockReceipts`: empty blocks, and blocks named by an object.
 
-use holdfast::config::Config;
+use holdfast::{
+    config::Config,
+    verify::{Demand, OnMismatch},
+};
 use serde_json::{Value, json};
 
 use crate::support::{
     client, in_memory,
-    method::{BLOCK_BY_NUMBER, RECEIPTS},
+    method::{BLOCK_BY_NUMBER, RECEIPTS, TRANSACTION_COUNT},
     proxy, upstream,
 };
 
@@ -81,4 +84,30 @@ async fn required_canonicity_is_left_to_the_node_after_a_reorg() {
     let refused: Value = client.call(RECEIPTS, canonical.clone()).await.json();
     let own = node.answer(RECEIPTS, &canonical).unwrap_err();
     assert_eq!(refused["error"]["code"], own.code, "{refused}");
+}
+
+/// Where clients get proved data only, the node does not answer calls that Holdfast cannot read.
+#[tokio::test(start_paused = true)]
+async fn unread_parameters_are_refused_where_proof_is_required() {
+    let chain = upstream::devchain().blocks(3, 2).chain();
+    let mut config = Config::default();
+    config.verify.level = Demand::Full;
+    config.verify.on_mismatch = OnMismatch::Reject;
+    let program = in_memory::program(&chain, &config);
+    let hash = format!("{:#x}", chain.hash_at(3).unwrap());
+    for (method, params) in [
+        (RECEIPTS, json!([1])),
+        (RECEIPTS, json!(["0x02"])),
+        (RECEIPTS, json!(["0x2", 1])),
+        (RECEIPTS, json!([{ "blockNumber": "0x02" }])),
+        (TRANSACTION_COUNT, json!(["0x02"])),
+        ("eth_getUncleCountByBlockHash", json!([hash, 2])),
+    ] {
+        let (_, reply) = program.call(method, params.clone()).await;
+        assert_eq!(reply["error"]["code"], -32602, "{method} {params}: {reply}");
+        assert_eq!(chain.count(method), 0, "{method} {params}");
+    }
+    let orphan = json!([{ "blockHash": format!("0x{}", "ab".repeat(32)), "requireCanonical": true }]);
+    let (_, reply) = program.call(RECEIPTS, orphan).await;
+    assert_eq!(reply["error"]["code"], -32012, "{reply}");
 }

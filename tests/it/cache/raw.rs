@@ -197,6 +197,7 @@ async fn node_answers_for_unknown_and_pending_content() {
         assert_eq!(program.ask(method, nothing.clone()).await, expected, "{method}");
     }
     assert_eq!(program.ask(RAW_AT_NUMBER, json!(["0x3", "0x9"])).await, json!("0x"));
+    assert_eq!(program.ask(RAW_HEADER, json!(["pending"])).await, json!("0x"));
     assert_eq!(program.ask(HEADER_BY_NUMBER, json!(["0x99"])).await, Value::Null);
     let (_, reply) = program.call(RAW_BLOCK, nothing).await;
     assert_eq!(reply["error"], json!({ "code": -32000, "message": "not found" }));
@@ -263,6 +264,23 @@ async fn error_of_the_node_about_a_raw_call_is_passed_on() {
     }
 }
 
+/// If the node lacks the raw methods, its error about the content is passed on.
+#[tokio::test(start_paused = true)]
+async fn error_about_the_content_of_a_raw_call_is_passed_on() {
+    for method in [RECEIPTS, "eth_getBlockBy*,true]"] {
+        let chain = upstream::devchain().blocks(5, 2).chain();
+        lack_raw_methods(&chain);
+        let program = in_memory::program(&chain, &Config::default());
+        program.ask("eth_blockNumber", json!([])).await;
+        chain
+            .fail(Fault::Error { code: 4444, message: "pruned history unavailable".to_owned() })
+            .on(method)
+            .always();
+        let (_, reply) = program.call(RAW_RECEIPTS, json!([hex(chain.hash_at(2).unwrap())])).await;
+        assert_eq!(reply["error"]["code"], 4444, "{method}: {reply}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn proved_content_is_encoded_where_proof_is_demanded() {
     let chain = upstream::devchain().blocks(3, 2).chain();
@@ -282,7 +300,7 @@ async fn proved_content_is_encoded_where_proof_is_demanded() {
         json!([{ "blockHash": hex(chain.head().hash), "requireCanonical": true }]),
     ] {
         let (_, reply) = program.call(RAW_BLOCK, params).await;
-        assert_eq!(reply["error"]["code"], -32012, "{reply}");
+        assert_eq!(reply["error"]["code"], -32602, "{reply}");
     }
 }
 
