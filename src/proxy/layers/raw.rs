@@ -60,10 +60,7 @@ const MOST_UNCLES: u32 = 2;
 
 /// Puts a [`Raw`] around a service. `C` answers calls for content.
 #[derive(Clone, Debug)]
-pub(crate) struct RawLayer<C> {
-    content: C,
-    tools: RawTools,
-}
+pub(crate) struct RawLayer<C>(Arc<Encoder<C>>);
 
 /// The components that encode and check content.
 #[derive(Clone, Debug)]
@@ -78,15 +75,15 @@ pub(crate) struct RawTools {
     encoded: moka::sync::Cache<(RawForm, BlockHash), Bytes>,
 }
 
-/// Answers calls for encoded content, and passes all other calls to the inner service.
+/// Answers calls for encoded content, and passes all other calls to the inner service. Every request clones it.
 #[derive(Clone, Debug)]
 pub(crate) struct Raw<S, C> {
     inner: S,
-    encoder: Encoder<C>,
+    encoder: Arc<Encoder<C>>,
 }
 
 /// Encodes the content that `C` answers with.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Encoder<C> {
     content: C,
     tools: RawTools,
@@ -161,15 +158,15 @@ impl RawTools {
 
 impl<C> RawLayer<C> {
     pub(crate) fn new(content: C, tools: RawTools) -> Self {
-        Self { content, tools }
+        Self(Arc::new(Encoder { content, tools }))
     }
 }
 
-impl<S, C: Clone> Layer<S> for RawLayer<C> {
+impl<S, C> Layer<S> for RawLayer<C> {
     type Service = Raw<S, C>;
 
     fn layer(&self, inner: S) -> Raw<S, C> {
-        Raw { inner, encoder: Encoder { content: self.content.clone(), tools: self.tools.clone() } }
+        Raw { inner, encoder: self.0.clone() }
     }
 }
 
@@ -217,7 +214,7 @@ where
 {
     /// Answers a call with encoded content. The node answers it if the content does not exist, is pending or cannot be
     /// encoded. If the content left the chain meanwhile, starts over.
-    async fn answer(mut self, request: Request, raw: RawCall) -> Result<Answered, CallError> {
+    async fn answer(&self, request: Request, raw: RawCall) -> Result<Answered, CallError> {
         let must_prove = self.tools.verifier.must_prove();
         let accepts = request.packet().caller().accepts_deflated();
         let is_batch = request.packet().calls().len() > 1;
@@ -230,7 +227,7 @@ where
         for _ in 0..MAX_ATTEMPTS {
             let since = self.tools.view.clock().now();
             let request = anew(&request);
-            let Answered { answer, outcome, .. } = self.content.call(request.unencoded()).await?;
+            let Answered { answer, outcome, .. } = self.content.clone().call(request.unencoded()).await?;
             let named = Named::of(&answer, raw.form, must_prove);
             let encoded = match &named {
                 Named::Content { json, home } if named.fits(raw.query) => {
@@ -277,12 +274,7 @@ where
     }
 
     /// Lets the node answer the call, for the block that the content names or the packet has pinned.
-    async fn forward(
-        &mut self,
-        request: &Request,
-        raw: RawCall,
-        named: &Named,
-    ) -> Result<Answered, CallError> {
+    async fn forward(&self, request: &Request, raw: RawCall, named: &Named) -> Result<Answered, CallError> {
         let (packet, tag) = (request.packet(), raw.query.tag());
         let pinned = tag.and_then(|tag| packet.tag(tag)).map(|link| link.hash);
         let home = named.home().filter(|_| named.fits(raw.query));
@@ -291,7 +283,7 @@ where
             Some(block) => own(request, raw.of_block(block)),
             None => request.clone(),
         };
-        let mut answered = self.content.call(sent).await?;
+        let mut answered = self.content.clone().call(sent).await?;
         let is_absent = matches!(named, Named::Absent);
         if is_absent && is_lacking(&answered.answer) {
             answered.answer = unknown(request.call());
@@ -316,7 +308,7 @@ where
 
     /// Encodes content, and returns the outcome of the second query, if one was necessary.
     async fn encode(
-        &mut self,
+        &self,
         request: &Request,
         form: RawForm,
         json: &Bytes,
@@ -346,7 +338,7 @@ where
                 let (block, _) = Block::read(json.clone()).map_err(|_| Unencoded::Unproved)?;
                 let receipts = Query::new(Part::Receipts, block.hash());
                 let receipts = own(request, (receipts.method(), receipts.params()));
-                let Answered { answer, outcome, .. } = self.content.call(receipts).await?;
+                let Answered { answer, outcome, .. } = self.content.clone().call(receipts).await?;
                 let Answer::Result(receipts) = answer else { return Err(Unencoded::Refused(answer)) };
                 let whole = WholeContent::Receipts { receipts, block: json.clone() };
                 Ok((self.tools.encode_whole(caller, whole).await.map(keep)?, Some(outcome)))
