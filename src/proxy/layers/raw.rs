@@ -261,11 +261,13 @@ where
             // meaning. An orphan is served by its hash.
             let depends = match raw.query.at {
                 At::Number(_) => true,
-                At::Tag(_) => !is_batch,
+                At::Tag(tag) => !is_batch || request.packet().tag(tag).is_none(),
                 At::Hash(_) | At::Tx(_) => false,
             };
             let left = |home| self.tools.may_have_left(home, raw.query.tag(), since);
-            if depends && named.home().is_some_and(left) {
+            // The node denies a block that it has just shown: it was reset, or the block left its chain.
+            let is_denied = named.home().is_some() && is_nothing(request.call(), &answered.answer);
+            if depends && (is_denied || named.home().is_some_and(left)) {
                 continue;
             }
             return Ok(if accepts { self.tools.deflate.deflate(answered).await } else { answered });
@@ -288,7 +290,7 @@ where
         if is_absent && is_lacking(&answered.answer) {
             answered.answer = unknown(request.call());
         }
-        let is_unknown = answered.answer == unknown(request.call()) || answered.answer.is_null();
+        let is_unknown = is_nothing(request.call(), &answered.answer);
         let has_content = answered.answer.is_content() && !is_unknown;
         if let Some(tag) = tag {
             // The node denies the block that other calls of the packet may have been answered from, or nothing shows
@@ -502,6 +504,11 @@ fn derived(one: Outcome, other: Outcome) -> Outcome {
 /// Returns whether an answer says that the node does not have the method.
 fn is_lacking(answer: &Answer) -> bool {
     answer.error_code().is_some_and(|code| LACKING.contains(&code))
+}
+
+/// Returns whether an answer says that the content does not exist.
+fn is_nothing(call: &ReadCall, answer: &Answer) -> bool {
+    *answer == unknown(call) || answer.is_null()
 }
 
 /// Returns geth's answer for content that does not exist.

@@ -282,6 +282,19 @@ fn raw_answer_overtaken_by_a_new_head_is_discarded() {
     run(Setting { development: true, ..ORDINARY }, &receipts).unwrap();
 }
 
+/// The node restarts with another genesis while raw receipts are fetched.
+#[test]
+fn raw_call_survives_a_reset_of_the_node() {
+    let questions =
+        vec![Question::RawReceipts(Place::Earliest), Question::BlockByNumber(Place::Below(0), false)];
+    let steps = [
+        Step::StartBatch(questions),
+        Step::Restart,
+        Step::AskOften(Question::BlockByNumber(Place::Below(0), false)),
+    ];
+    run(Setting { development: true, ..ORDINARY }, &steps).unwrap();
+}
+
 /// In a batch, a tag means one block, even if the node refuses the content of that block.
 #[test]
 fn raw_call_of_a_batch_keeps_the_block_of_its_tag() {
