@@ -144,7 +144,7 @@ pub fn proxy(
         // Outermost, to count refusals too.
         .layer(MeasureLayer(metrics))
         // Before any other work.
-        .layer(AdmitLayer(identity.clone()))
+        .layer(AdmitLayer(identity))
         // Answers hits without waiting.
         .layer(cached)
         // Encodes the answers of the cached layer.

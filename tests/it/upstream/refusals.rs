@@ -3,12 +3,16 @@
 use holdfast::devchain::Fault;
 use serde_json::{Value, json};
 
-use crate::support::{eventually, process, upstream};
+use crate::support::{
+    client::{self, Response},
+    eventually, process, upstream,
+};
 
 /// Returns the status and the body of a path of the admin listener.
 async fn admin(process: &process::Process, path: &str) -> (u16, String) {
-    let response = reqwest::get(format!("{}{path}", process.admin_url())).await.unwrap();
-    (response.status().as_u16(), response.text().await.unwrap())
+    let url = format!("{}{path}", process.admin_url());
+    let response = Response::of(client::at(&url).request(reqwest::Method::GET)).await;
+    (response.status.as_u16(), response.text().to_owned())
 }
 
 #[tokio::test]
