@@ -9,7 +9,7 @@
 //! stack       composes the layers and all parts
 //! reloadable  settings that a reload changes
 //! operate     operations that are not client calls: follower, status, inspection, warming
-//! layers      measure, admit, cached, raw, deadline, deflate
+//! layers      measure, admit, cached, raw, deadline
 //! miss        answers misses: carries out the plan of a lookup
 //! tiers       cache tiers below the in-memory cache: writes entries back, confirms tiers
 //! lookup      cache lookups: each returns a hit, or the plan for a miss

@@ -13,15 +13,14 @@ use super::{
         admit::AdmitLayer,
         cached::CachedLayer,
         deadline::DeadlineLayer,
-        deflate::DeflateLayer,
         measure::MeasureLayer,
         raw::{RawLayer, RawTools},
     },
     lookup::{CacheLookup, CacheState},
     miss::{
-        answer::Answerer, existing::KnownToExist, fetch_answer::AnswerFetcher, fetcher::Fetcher,
-        forward::Forwarder, load::Loader, prefetch::Prefetcher, prove::Prover, respond::Responder,
-        store::Store,
+        answer::Answerer, deflate::Deflater, existing::KnownToExist, fetch_answer::AnswerFetcher,
+        fetcher::Fetcher, forward::Forwarder, load::Loader, prefetch::Prefetcher, prove::Prover,
+        respond::Responder, store::Store,
     },
     operate::{follower::Follower, inspect::Inspector, status::Status, warm::Warmer},
     parts::ProxyParts,
@@ -105,29 +104,21 @@ pub fn proxy(
         fetcher: fetcher.clone(),
         prover,
         prefetcher,
-        forwarder: forwarder.clone(),
+        forwarder,
         answers,
         concurrency: concurrency.clone(),
         metrics: metrics.clone(),
     };
     let reloadable = Reloadable::new(config, view.clone());
-    let deflate = DeflateLayer::new();
+    let deflater = Deflater::new();
     let tools = RawTools::new(
         verifier.clone(),
         view.clone(),
-        concurrency.clone(),
-        reloadable.call_timeout.clone(),
-        deflate.clone(),
-    );
-    let responder = Responder::new(
-        head.clone(),
-        state.clone(),
-        answerer,
-        forwarder,
-        upstream,
         concurrency,
-        verifier.clone(),
+        reloadable.call_timeout.clone(),
+        deflater.clone(),
     );
+    let responder = Responder::new(answerer, upstream, verifier.clone(), deflater);
     // Components that serve no client calls.
     let status = Status::new(head.clone(), state.clone(), verifier);
     let inspector = Inspector::new(view.clone(), state.clone(), loader.clone());
@@ -136,7 +127,6 @@ pub fn proxy(
     let misses = ServiceBuilder::new()
         // Around all work that may wait.
         .layer(DeadlineLayer(reloadable.call_timeout.clone()))
-        .layer(deflate)
         .service(responder);
     let cached = CachedLayer { lookup, view, identity: identity.clone() };
     let raw = RawLayer::new(cached.layer(misses.clone()), tools);

@@ -11,19 +11,18 @@ use std::{
     task::{Context, Poll},
 };
 
-use alloy_primitives::hex;
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, Either, try_join_all};
 use tokio::sync::Semaphore;
 use tower::{Layer, Service};
 
-use super::{deadline::Limit, deflate::DeflateLayer};
+use super::{
+    deadline::Limit,
+    raw_content::{Named, WholeContent, is_lacking, is_nothing, quoted, unknown},
+};
 use crate::{
     chain::Stamp,
-    eth::{
-        At, Block, BlockHash, BlockWithHashes, Home, ParamError, Part, Query, RawCall, RawForm,
-        SingleTransaction, Tag, header_of_block,
-    },
+    eth::{At, BlockHash, Home, ParamError, Part, Query, RawCall, RawForm, Tag, header_of_block},
     jsonrpc::{self, Answer, Params},
     proxy::{
         call::{
@@ -32,17 +31,13 @@ use crate::{
             outcome::{Answered, Outcome},
             read_call::ReadCall,
             request::Request,
-            slice::NULL,
         },
         error::CallError,
         head::SharedView,
-        miss::respond::Missed,
+        miss::{deflate::Deflater, respond::Missed},
     },
     verify::{Failure, Verifier, prove::raw},
 };
-
-/// Codes of nodes for a method that they do not have, or do not serve under this plan.
-const LACKING: [i64; 2] = [-32601, -32004];
 
 /// Number of times that content is encoded for one call, if the chain changes meanwhile.
 const MAX_ATTEMPTS: usize = 3;
@@ -55,9 +50,6 @@ const AT_A_TIME: usize = 2;
 /// call would cost as much CPU as the first. A few blocks are enough, because clients read each block once.
 const ENCODED: u64 = 16 << 20;
 
-/// Maximum number of uncles that the protocol has ever allowed.
-const MOST_UNCLES: u32 = 2;
-
 /// Puts a [`Raw`] around a service. `C` answers calls for content.
 #[derive(Clone, Debug)]
 pub(crate) struct RawLayer<C>(Arc<Encoder<C>>);
@@ -69,7 +61,7 @@ pub(crate) struct RawTools {
     view: Arc<SharedView>,
     concurrency: ClientConcurrency,
     limit: Limit,
-    deflate: DeflateLayer,
+    deflater: Deflater,
     places: Arc<Semaphore>,
     /// Encoded blocks and receipts by block hash. They never change.
     encoded: moka::sync::Cache<(RawForm, BlockHash), Bytes>,
@@ -89,25 +81,6 @@ struct Encoder<C> {
     tools: RawTools,
 }
 
-/// The content that a call names.
-enum Named {
-    /// There is none, or it is pending.
-    Absent,
-    /// The node's error.
-    Refused(Answer),
-    Content {
-        json: Bytes,
-        /// The block that the content names.
-        home: Option<Home>,
-    },
-}
-
-/// The content of an answer that is encoded on the proof threads.
-enum WholeContent {
-    Block { block: Bytes, uncles: Vec<Bytes> },
-    Receipts { receipts: Bytes, block: Bytes },
-}
-
 /// Reason for not encoding content.
 enum Unencoded {
     /// Nothing proves the content, or there is none.
@@ -125,14 +98,14 @@ impl RawTools {
         view: Arc<SharedView>,
         concurrency: ClientConcurrency,
         limit: Limit,
-        deflate: DeflateLayer,
+        deflater: Deflater,
     ) -> Self {
         let places = Arc::new(Semaphore::new(AT_A_TIME));
         let encoded = moka::sync::Cache::builder()
             .weigher(|_, encoded: &Bytes| u32::try_from(encoded.len()).unwrap_or(u32::MAX))
             .max_capacity(ENCODED)
             .build();
-        Self { verifier, view, concurrency, limit, deflate, places, encoded }
+        Self { verifier, view, concurrency, limit, deflater, places, encoded }
     }
 
     /// Returns whether a block may have left the chain since `since`, or `tag` may no longer mean it.
@@ -270,7 +243,7 @@ where
             if depends && (is_denied || named.home().is_some_and(left)) {
                 continue;
             }
-            return Ok(if accepts { self.tools.deflate.deflate(answered).await } else { answered });
+            return Ok(if accepts { self.tools.deflater.deflate(answered).await } else { answered });
         }
         Err(CallError::Changed)
     }
@@ -337,8 +310,8 @@ where
             RawForm::Header => Ok((quoted(&raw::header(json)?), None)),
             RawForm::Transaction => Ok((quoted(&raw::transaction(json)?), None)),
             RawForm::Receipts => {
-                let (block, _) = Block::read(json.clone()).map_err(|_| Unencoded::Unproved)?;
-                let receipts = Query::new(Part::Receipts, block.hash());
+                let block = home.ok_or(Unencoded::Unproved)?.block;
+                let receipts = Query::new(Part::Receipts, block);
                 let receipts = own(request, (receipts.method(), receipts.params()));
                 let Answered { answer, outcome, .. } = self.content.clone().call(receipts).await?;
                 let Answer::Result(receipts) = answer else { return Err(Unencoded::Refused(answer)) };
@@ -346,7 +319,8 @@ where
                 Ok((self.tools.encode_whole(caller, whole).await.map(keep)?, Some(outcome)))
             }
             RawForm::Block => {
-                let uncles = self.uncles(request, json).await?;
+                let block = home.ok_or(Unencoded::Unproved)?.block;
+                let uncles = self.uncles(request, json, block).await?;
                 let whole = WholeContent::Block { block: json.clone(), uncles };
                 Ok((self.tools.encode_whole(caller, whole).await.map(keep)?, None))
             }
@@ -354,17 +328,14 @@ where
     }
 
     /// Fetches the headers of a block's uncles.
-    async fn uncles(&self, request: &Request, block: &Bytes) -> Result<Vec<Bytes>, Unencoded> {
-        if !raw::has_uncles(block)? {
-            return Ok(Vec::new());
-        }
-        let (block, _) = Block::read(block.clone()).map_err(|_| Unencoded::Unproved)?;
-        let header = *block.header();
-        if header.uncles > MOST_UNCLES {
-            return Err(Unencoded::Unproved);
-        }
-        let fetches = (0..header.uncles).map(|index| async move {
-            let params = Params::from_own(format!(r#"["{}","{index:#x}"]"#, header.hash));
+    async fn uncles(
+        &self,
+        request: &Request,
+        json: &Bytes,
+        block: BlockHash,
+    ) -> Result<Vec<Bytes>, Unencoded> {
+        let fetches = (0..raw::uncles(json)?).map(|index| async move {
+            let params = Params::from_own(format!(r#"["{block}","{index:#x}"]"#));
             let call = own(request, ("eth_getUncleByBlockHashAndIndex", params));
             match self.content.clone().call(call).await?.answer {
                 Answer::Result(uncle) => Ok(uncle),
@@ -372,83 +343,6 @@ where
             }
         });
         try_join_all(fetches).await
-    }
-}
-
-// === impl Named ===
-
-impl Named {
-    fn of(answer: &Answer, form: RawForm, must_prove: bool) -> Self {
-        let Answer::Result(json) = answer else { return Self::Refused(answer.clone()) };
-        if *json == NULL {
-            return Self::Absent;
-        }
-        let home = match form {
-            RawForm::JsonHeader | RawForm::Header => {
-                BlockWithHashes::read(json.clone()).ok().map(|block| block.header().home())
-            }
-            RawForm::Block | RawForm::Receipts => {
-                Block::read(json.clone()).ok().map(|(block, _)| block.header().home())
-            }
-            RawForm::Transaction => {
-                let transaction = SingleTransaction::read(json.clone()).ok();
-                let place = transaction.as_ref().and_then(SingleTransaction::place);
-                if transaction.is_some() && place.is_none() && !must_prove {
-                    return Self::Absent;
-                }
-                place.map(|place| place.home())
-            }
-        };
-        Self::Content { json: json.clone(), home }
-    }
-
-    /// Returns the block that the content names.
-    fn home(&self) -> Option<Home> {
-        match self {
-            Self::Content { home, .. } => *home,
-            Self::Absent | Self::Refused(_) => None,
-        }
-    }
-
-    /// Returns whether this is the content that the query names. A node may answer with other content, which proves
-    /// to be right, too.
-    fn fits(&self, query: Query) -> bool {
-        let Self::Content { json, home } = self else { return false };
-        let transaction = || SingleTransaction::read(json.clone()).ok();
-        let is_at_index = |index| {
-            transaction()
-                .and_then(|transaction| transaction.place())
-                .is_some_and(|place| place.index == index)
-        };
-        let is_there = match query.at {
-            At::Hash(hash) => home.is_some_and(|home| home.block == hash),
-            At::Number(number) => home.is_some_and(|home| home.number == number),
-            At::Tag(_) => true,
-            At::Tx(hash) => transaction().is_some_and(|transaction| transaction.hash() == hash),
-        };
-        is_there && query.index.is_none_or(is_at_index)
-    }
-}
-
-// === impl WholeContent ===
-
-impl WholeContent {
-    fn len(&self) -> usize {
-        match self {
-            Self::Block { block, .. } => block.len(),
-            Self::Receipts { receipts, block } => receipts.len() + block.len(),
-        }
-    }
-
-    fn encode(&self) -> Result<Bytes, Failure> {
-        match self {
-            Self::Block { block, uncles } => raw::block(block, uncles).map(|encoded| quoted(&encoded)),
-            Self::Receipts { receipts, block } => {
-                let encoded = raw::receipts(receipts, block)?;
-                let texts: Vec<_> = encoded.iter().map(hex::encode_prefixed).collect();
-                Ok(serde_json::Value::from(texts).to_string().into())
-            }
-        }
     }
 }
 
@@ -485,11 +379,6 @@ fn for_encoding(request: &Request) -> Caller {
     Caller { gzip: false, ..request.packet().caller().clone() }
 }
 
-/// Returns bytes as a JSON string.
-fn quoted(bytes: &[u8]) -> Bytes {
-    format!("\"{}\"", hex::encode_prefixed(bytes)).into()
-}
-
 /// Returns the outcome of an answer that is encoded from two contents with these outcomes.
 fn derived(one: Outcome, other: Outcome) -> Outcome {
     match (one, other) {
@@ -498,24 +387,5 @@ fn derived(one: Outcome, other: Outcome) -> Outcome {
         }
         (Outcome::Hit(_) | Outcome::Derived(_), other) => other,
         (one, _) => one,
-    }
-}
-
-/// Returns whether an answer says that the node does not have the method.
-fn is_lacking(answer: &Answer) -> bool {
-    answer.error_code().is_some_and(|code| LACKING.contains(&code))
-}
-
-/// Returns whether an answer says that the content does not exist.
-fn is_nothing(call: &ReadCall, answer: &Answer) -> bool {
-    *answer == unknown(call) || answer.is_null()
-}
-
-/// Returns geth's answer for content that does not exist.
-fn unknown(call: &ReadCall) -> Answer {
-    match call.method.as_str() {
-        "debug_getRawBlock" => Answer::Error(Bytes::from_static(br#"{"code":-32000,"message":"not found"}"#)),
-        "debug_getRawReceipts" | "eth_getHeaderByHash" | "eth_getHeaderByNumber" => Answer::Result(NULL),
-        _ => Answer::Result(Bytes::from_static(b"\"0x\"")),
     }
 }

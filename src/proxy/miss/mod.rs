@@ -7,6 +7,7 @@
 //! fetch_answer  fetches content and slices the answer out of it
 //! prefetch      fetches whole blocks
 //! forward       forwards a call as the client made it
+//! deflate       compresses forwarded answers
 //! prove         fetches the proof of an answer
 //! fetcher       fetches content: single flight, check, store
 //! load          loads entries from tiers
@@ -17,6 +18,7 @@
 
 pub(super) mod answer;
 mod changes;
+pub(super) mod deflate;
 pub(super) mod existing;
 pub(super) mod fetch_answer;
 pub(super) mod fetcher;

@@ -9,7 +9,7 @@ use std::{
 use futures_util::{FutureExt, future::BoxFuture};
 use tower::Service;
 
-use super::{answer::Answerer, forward::Forwarder};
+use super::{answer::Answerer, deflate::Deflater, forward::Forwarder};
 use crate::{
     client::Client,
     eth::{ParamError, Query, Tag, is_reset, is_write},
@@ -52,22 +52,29 @@ struct Inner {
     identity: Identity,
     concurrency: ClientConcurrency,
     verifier: Verifier,
+    deflater: Deflater,
 }
 
 // === impl Responder ===
 
 impl Responder {
     pub(crate) fn new(
-        head: Arc<HeadTracker>,
-        state: Arc<CacheState>,
         answerer: Answerer,
-        forwarder: Forwarder,
         upstream: Upstream,
-        concurrency: ClientConcurrency,
         verifier: Verifier,
+        deflater: Deflater,
     ) -> Self {
-        let (identity, answerer) = (upstream.identity(), Arc::new(answerer));
-        Self(Arc::new(Inner { head, state, answerer, forwarder, upstream, identity, concurrency, verifier }))
+        Self(Arc::new(Inner {
+            head: answerer.head.clone(),
+            state: answerer.state.clone(),
+            forwarder: answerer.forwarder.clone(),
+            concurrency: answerer.concurrency.clone(),
+            answerer: Arc::new(answerer),
+            identity: upstream.identity(),
+            upstream,
+            verifier,
+            deflater,
+        }))
     }
 }
 
@@ -80,8 +87,29 @@ impl Service<Missed> for Responder {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, Missed { request, plan }: Missed) -> Self::Future {
-        let inner = &self.0;
+    fn call(&mut self, missed: Missed) -> Self::Future {
+        let accepts = missed.request.packet().caller().accepts_deflated();
+        let answering = self.0.respond(missed);
+        if !accepts {
+            return answering;
+        }
+        let inner = self.0.clone();
+        Box::pin(async move {
+            let answered = answering.await?;
+            let is_forwarded = matches!(answered.outcome, Outcome::Bypass | Outcome::Miss);
+            Ok(if is_forwarded { inner.deflater.deflate(answered).await } else { answered })
+        })
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    fn respond(
+        self: &Arc<Self>,
+        Missed { request, plan }: Missed,
+    ) -> BoxFuture<'static, Result<Answered, CallError>> {
+        let inner = self;
         let (ReadCall { method, params, .. }, packet) = (request.call(), request.packet());
         let client = packet.caller().client;
         let call = || Call::new(method.clone(), params.clone());
@@ -107,11 +135,7 @@ impl Service<Missed> for Responder {
             None => inner.limited(client, inner.clone().bypass(call())),
         }
     }
-}
 
-// === impl Inner ===
-
-impl Inner {
     /// Runs `work` with a permit of this client.
     fn limited(
         &self,

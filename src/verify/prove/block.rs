@@ -58,8 +58,8 @@ pub(super) fn transactions_root(encoded: &[Vec<u8>], header: &Header) -> Result<
 
 /// Checks the list of uncles. The headers of uncles are not in a block's JSON, so this function cannot check their
 /// hashes. It checks that the list is empty exactly if the header says so, and that it has at most [`MOST_UNCLES`]
-/// different hashes.
-fn uncles(block: &Object<'_>, header: &Header) -> Result<(), Failure> {
+/// different hashes. Returns their number.
+pub(super) fn uncles(block: &Object<'_>, header: &Header) -> Result<usize, Failure> {
     let uncles = block.values::<B256>("uncles")?;
     let twice = uncles.iter().enumerate().any(|(at, uncle)| uncles[..at].contains(uncle));
     if uncles.len() > MOST_UNCLES || twice {
@@ -67,7 +67,7 @@ fn uncles(block: &Object<'_>, header: &Header) -> Result<(), Failure> {
         return Err(block.wrong(Reason::Derived, "uncles", &most));
     }
     let (expected, got) = match (header.ommers_hash_is_empty(), uncles.len()) {
-        (true, 0) | (false, 1..) => return Ok(()),
+        (true, 0) | (false, 1..) => return Ok(uncles.len()),
         (true, some) => ("empty", format!("{some} hashes")),
         (false, none) => ("one or more, as sha3Uncles requires", format!("{none} hashes")),
     };

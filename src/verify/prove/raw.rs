@@ -3,7 +3,7 @@
 //! Every encoding is proved again by the hash or root that covers it, so it is right even if the content is not: a
 //! client that knows the hash can check it in the same way.
 
-use alloy_consensus::{EMPTY_OMMER_ROOT_HASH, Header};
+use alloy_consensus::Header;
 use alloy_primitives::{B256, keccak256};
 use alloy_rlp::{Encodable, Header as ListHeader, encode_list};
 
@@ -78,12 +78,13 @@ pub fn block(json: &[u8], uncles: &[impl AsRef<[u8]>]) -> Result<Vec<u8>, Failur
     Ok(block)
 }
 
-/// Returns whether a block has uncles, whose headers [`block`] needs.
+/// Returns the number of a block's uncles, whose headers [`block`] needs.
 ///
 /// # Errors
-/// If the text is not a block.
-pub fn has_uncles(json: &[u8]) -> Result<bool, Failure> {
-    Ok(Object::read(text(json)?, None)?.get::<B256>("sha3Uncles")? != EMPTY_OMMER_ROOT_HASH)
+/// If the text is not a block, or if its list of uncles cannot be right.
+pub fn uncles(json: &[u8]) -> Result<usize, Failure> {
+    let object = Object::read(text(json)?, None)?;
+    super::block::uncles(&object, &super::header::read(&object)?)
 }
 
 /// Encodes the list of uncles, and compares its hash with the header of the block.
