@@ -4,6 +4,7 @@
 //! caches or HTTP.
 
 mod block_id;
+mod chain_name;
 mod entity;
 mod hash;
 mod label;
@@ -15,6 +16,7 @@ mod write;
 
 pub use self::{
     block_id::Tag,
+    chain_name::chain_name,
     entity::{
         Block, BlockWithHashes, Header, Home, Place, Receipts, ShapeError, SingleReceipt, SingleTransaction,
     },
