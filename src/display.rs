@@ -16,6 +16,11 @@ pub struct Wait(pub Duration);
 #[derive(Clone, Copy, Debug)]
 pub struct RoughDuration(pub Duration);
 
+/// Returns a duration in seconds, for a field of the log. Leaves out the digits below a microsecond.
+pub fn seconds(duration: Duration) -> f64 {
+    duration.as_micros() as f64 / 1e6
+}
+
 // === impl Time ===
 
 impl fmt::Display for Time {

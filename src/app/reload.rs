@@ -112,7 +112,8 @@ impl Reload {
         if changed.is_empty() && !new_certificate {
             info!("configuration reloaded; no reloadable key changed");
         } else {
-            info!(changed = changed.join(", "), new_certificate, "configuration reloaded");
+            let changed = (!changed.is_empty()).then(|| changed.join(", "));
+            info!(changed, new_certificate, "configuration reloaded");
         }
         if !waiting.is_empty() {
             warn!(keys = waiting.join(", "), "these changed keys take effect only after a restart");

@@ -59,6 +59,11 @@ impl StatusReport {
         !self.draining.load(Relaxed) && known && !self.upstream.is_down() && !is_refused()
     }
 
+    /// Returns the URL of the client listener.
+    pub(super) fn url(&self) -> String {
+        format!("{}://{}", if self.tls { "https" } else { "http" }, self.listen)
+    }
+
     /// Reports not ready from now on, whatever the state of the upstream.
     pub(super) fn drain(&self) {
         self.draining.store(true, Relaxed);
@@ -127,7 +132,7 @@ impl admin::Report for StatusReport {
             "reason": ready.unwrap_or_else(Some),
             "uptime_seconds": self.started.elapsed().as_secs(),
             "listen": self.listen.to_string(),
-            "url": format!("{}://{}", if self.tls { "https" } else { "http" }, self.listen),
+            "url": self.url(),
             "chain": chain,
             "endpoints": endpoints(&self.upstream),
             "canonical_view": canonical_view(&self.status.chain()),

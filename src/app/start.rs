@@ -30,6 +30,7 @@ use crate::{
     cache::Tiers,
     config::{Config, ConfigError, LogConfig},
     devchain::DevChain,
+    display::seconds,
     http::{Access, HostCheck},
     listen::{self, Listener, Tls, raise_file_limit},
     proxy::Proxy,
@@ -179,7 +180,6 @@ impl AppBuilder {
             access,
             request_metrics,
         } = assembly;
-        let names: Vec<_> = upstream.status().0.iter().map(|endpoint| endpoint.name.to_string()).collect();
         let behind: Vec<_> = tiers.status().iter().map(|tier| tier.kind.as_str()).collect();
         let identity = upstream.identity();
         let history = History::default();
@@ -214,15 +214,11 @@ impl AppBuilder {
         let service = Admin::new(report.clone(), registry, hosts, events, operator, guard);
         let admin = RunningListener::start(admin, |listener, stop| listener.serve(service, stop));
 
-        info!(
-            listen = %rpc.address,
-            admin = %admin.address,
-            upstream = names.join(", "),
-            tls = tls.is_some(),
-            tiers = behind.join(", "),
-            "holdfast {} is listening",
-            env!("CARGO_PKG_VERSION")
-        );
+        // A fourth line names the upstream and its chain, as soon as the upstream has shown them.
+        info!(url = report.url(), "holdfast {} serves clients", env!("CARGO_PKG_VERSION"));
+        info!(url = format_args!("{scheme}://{}", admin.address).to_string(), "status page is up");
+        let tiers = if behind.is_empty() { "none".to_owned() } else { behind.join(", ") };
+        info!(memory = %config.cache.size, tiers, "cache is ready");
         let drain_delay = config.drain_delay;
         let last_word = config.connections.drain_timeout.mul_f64(LAST_WORD);
         let parts = reload::Parts {
@@ -299,7 +295,8 @@ impl App {
     /// listener closes last, so that probes reach it until the end.
     pub async fn stop(self) {
         self.report.drain();
-        info!(drain_delay = ?self.drain_delay, "shutting down");
+        let drain_delay_seconds = (!self.drain_delay.is_zero()).then(|| seconds(self.drain_delay));
+        info!(drain_delay_seconds, "shutting down; answering requests in flight");
         time::sleep(self.drain_delay).await;
         let mut rpc = pin!(self.rpc.stop());
         if time::timeout(self.last_word, &mut rpc).await.is_err() {

@@ -7,6 +7,7 @@ use tracing_subscriber::{
     EnvFilter, Layer, Registry, fmt, layer::SubscriberExt, registry, reload, util::SubscriberInitExt,
 };
 
+use super::log_text::TextFields;
 use crate::config::{LogConfig, LogFormat};
 
 /// Changes the level of a running log.
@@ -21,10 +22,16 @@ pub(super) fn start(config: &LogConfig, beside: Option<SpanLayer>) -> LogLevel {
     let (filter, level) = reload::Layer::new(config.filter().unwrap_or_default());
     let lines = fmt::layer().with_writer(io::stderr);
     let lines = match config.format {
-        LogFormat::Text => {
-            lines.with_ansi(io::stderr().is_terminal()).with_target(false).with_filter(filter).boxed()
+        LogFormat::Text => lines
+            .fmt_fields(TextFields)
+            .with_ansi(io::stderr().is_terminal())
+            .with_target(false)
+            .with_filter(filter)
+            .boxed(),
+        // The list of spans contains the current span.
+        LogFormat::Json => {
+            lines.json().flatten_event(true).with_current_span(false).with_filter(filter).boxed()
         }
-        LogFormat::Json => lines.json().flatten_event(true).with_filter(filter).boxed(),
     };
     let layers: Vec<_> = beside.into_iter().chain([lines]).collect();
     if registry().with(layers).try_init().is_ok() {

@@ -13,6 +13,7 @@
 //! otlp        sends spans to a collector
 //! no_otlp     replaces otlp in builds without the feature `otlp`
 //! log         the log's level and format
+//! log_text    fields of text log lines
 //! signal      SIGINT, SIGTERM, SIGHUP
 //! progress    a bar, or lines
 //! blocks      ranges of blocks
@@ -26,6 +27,7 @@ mod blocks;
 mod command;
 mod failure;
 mod log;
+mod log_text;
 mod numbers;
 #[cfg_attr(not(feature = "otlp"), path = "no_otlp.rs")]
 mod otlp;

@@ -7,7 +7,8 @@ use tracing_subscriber::EnvFilter;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogConfig {
-    /// `error`, `warn`, `info`, `debug` or `trace`, or directives such as `info,holdfast::upstream=debug`.
+    /// `error`, `warn`, `info`, `debug` or `trace`, or directives such as `info,holdfast::upstream=debug`. The levels
+    /// `debug` and `trace` alone leave the libraries at `info`.
     pub level: String,
     /// Format of the lines.
     pub format: LogFormat,
@@ -47,7 +48,12 @@ impl LogConfig {
         if !directives && !LEVELS.contains(&self.level.to_lowercase().as_str()) {
             return Err(format!("{:?} is not one of {}", self.level, LEVELS.join(", ")));
         }
-        EnvFilter::try_new(&self.level).map_err(|error| format!("{:?}: {error}", self.level))
+        // A level alone is that of Holdfast: the debug lines of its libraries would drown its own.
+        let directives = match self.level.to_lowercase().as_str() {
+            level @ ("debug" | "trace") => format!("info,holdfast={level}"),
+            _ => self.level.clone(),
+        };
+        EnvFilter::try_new(directives).map_err(|error| format!("{:?}: {error}", self.level))
     }
 
     pub(super) fn check(&self) -> Result<(), String> {

@@ -15,6 +15,7 @@ use tracing::{Level, Span, debug, debug_span, field, span_enabled};
 
 use crate::{
     context::{CallContext, InContext},
+    display::seconds,
     trace::{TRACEPARENT, TraceContext, span},
 };
 
@@ -124,7 +125,7 @@ where
             response.headers_mut().entry(REQUEST_ID).or_insert(id);
         }
         let status = response.status().as_u16();
-        debug!(status, elapsed = ?this.begun.elapsed(), "request answered");
+        debug!(status, elapsed_seconds = seconds(this.begun.elapsed()), "request answered");
         drop(inside);
         this.span.record("status", status);
         span::end(this.span);

@@ -22,6 +22,7 @@ use super::{
     connection::Connections,
     slots::{Slots, Trusted},
 };
+use crate::display::seconds;
 
 /// Pause after `accept` has failed because the process ran out of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -111,7 +112,11 @@ impl Listener {
         drop(connections);
         stop_all.send_replace(true);
         if time::timeout(drain_timeout, stop_all.closed()).await.is_err() {
-            warn!(?drain_timeout, "drain timeout reached; closing connections with requests in flight");
+            let drain_timeout_seconds = seconds(drain_timeout);
+            warn!(
+                drain_timeout_seconds,
+                "drain timeout reached; closing connections with requests in flight"
+            );
         }
     }
 }

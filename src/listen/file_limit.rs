@@ -1,7 +1,7 @@
 //! Raises the limit on open files to fit the configured number of connections.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tracing::info;
+use tracing::debug;
 
 /// The process's limit on open files, after the attempt to raise it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub fn raise_file_limit(needed: u64) -> FileLimit {
         wanted > soft && setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }).is_ok();
     let soft = if raised { wanted } else { soft };
     if raised {
-        info!(files = soft, "raised the limit on open files");
+        debug!(files = soft, "raised the limit on open files");
     }
     FileLimit { soft: Some(soft) }
 }

@@ -23,7 +23,11 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{config::ConfigError, url::RedisUrl};
-use crate::{backoff::Backoff, cache::tier::TierError, display::Time};
+use crate::{
+    backoff::Backoff,
+    cache::tier::TierError,
+    display::{Time, seconds},
+};
 
 /// Timeout of a connection attempt, including the TLS handshake and authentication. The time is long enough for TCP to
 /// retransmit a lost packet.
@@ -138,7 +142,7 @@ impl Link {
         if failed.is_unrecoverable_error() || failed.is_io_error() || failed.code() == Some("READONLY") {
             self.lost(&connection);
         }
-        Err(self.0.failed(&failed))
+        Err(if failed.is_io_error() { self.0.disconnected(&failed) } else { self.0.failed(&failed) })
     }
 
     async fn connection(&self) -> Result<Arc<MultiplexedConnection>, TierError> {
@@ -183,6 +187,7 @@ impl Link {
 /// Tries to connect until an attempt succeeds or the link is dropped.
 async fn connect(link: Weak<Inner>) {
     let mut backoff = WAITS;
+    let begun = Instant::now();
     let mut is_down = false;
     loop {
         let Some(inner) = link.upgrade() else { return };
@@ -193,12 +198,13 @@ async fn connect(link: Weak<Inner>) {
             Ok(Ok(connection)) => {
                 inner.state.send_replace(State::Up(Arc::new(connection)));
                 if is_down {
-                    info!(redis = %inner.url, "redis reconnected");
+                    let outage_seconds = seconds(begun.elapsed());
+                    info!(redis = %inner.url, outage_seconds, "redis reconnected");
                 }
                 return;
             }
-            Ok(Err(error)) => inner.failed(&format_args!("cannot connect: {error}")),
-            Err(_) => inner.failed(&format_args!("cannot connect within {}", Time(CONNECT))),
+            Ok(Err(error)) => inner.disconnected(&format_args!("cannot connect: {error}")),
+            Err(_) => inner.disconnected(&format_args!("cannot connect within {}", Time(CONNECT))),
         };
         if !is_down {
             warn!(%error, "redis unreachable; continuing without it and reconnecting");
@@ -222,8 +228,16 @@ fn refusal(value: &Value) -> Option<ClientError> {
 // === impl Inner ===
 
 impl Inner {
-    /// Creates an error that names the server. Removes the password from the text, in case the server repeats it.
     fn failed(&self, what: &impl std::fmt::Display) -> TierError {
+        std::io::Error::other(self.message(what)).into()
+    }
+
+    fn disconnected(&self, what: &impl std::fmt::Display) -> TierError {
+        TierError::Disconnected(self.message(what).into())
+    }
+
+    /// Returns a message that names the server. Removes the password from the text, in case the server repeats it.
+    fn message(&self, what: &impl std::fmt::Display) -> String {
         let mut text = what.to_string();
         let password = self.client.get_connection_info().redis_settings().password();
         if let Some(password) = password.filter(|password| !password.is_empty()) {
@@ -232,6 +246,6 @@ impl Inner {
         // Replace line breaks and other control characters in the server's text, so that it cannot imitate a log line
         // of Holdfast.
         let shown = text.chars().take(SHOWN).map(|char| if char.is_control() { '\u{fffd}' } else { char });
-        std::io::Error::other(format!("{}: {}", self.url, shown.collect::<String>())).into()
+        format!("{}: {}", self.url, shown.collect::<String>())
     }
 }

@@ -67,9 +67,12 @@ pub struct Usage {
 /// Failure of a call to a tier.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TierError {
-    /// The tier cannot be reached, read or written.
+    /// The tier cannot be read or written.
     #[error("{0}")]
     Failed(Arc<io::Error>),
+    /// The tier has lost its connection. The tier itself logs the loss and the reconnection.
+    #[error("{0}")]
+    Disconnected(Arc<str>),
     /// The tier took too long.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     checkpoint::Checkpoint,
@@ -15,6 +15,7 @@ use super::{
 use crate::{
     breaker::{Breaker, Health, Policy},
     cache::tier::{ChainKey, Tier, TierError, TierKind, Tiered},
+    display::seconds,
     log_throttle::LogThrottle,
     timeout::timeout,
 };
@@ -40,6 +41,8 @@ pub(super) struct Guarded {
     patience: Duration,
     /// One breaker for each kind of [`Access`].
     breakers: [Mutex<Breaker>; 3],
+    /// Begin of the outage of each kind of [`Access`] that was logged and has not ended.
+    outages: [Mutex<Option<Instant>>; 3],
     pub(super) trust: Trust,
     metrics: Metrics,
     said: LogThrottle,
@@ -57,6 +60,19 @@ enum Access {
     Write,
 }
 
+// === impl Access ===
+
+impl Access {
+    /// Returns the kind as the log shows it.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Content => "read",
+            Self::Fact => "read index",
+            Self::Write => "write",
+        }
+    }
+}
+
 // === impl Guarded ===
 
 impl Guarded {
@@ -70,6 +86,7 @@ impl Guarded {
             tier,
             patience,
             breakers: std::array::from_fn(|_| Mutex::new(Breaker::new(BREAKER))),
+            outages: Default::default(),
             trust: Trust::new(generations),
             metrics,
             said: LogThrottle::default(),
@@ -87,7 +104,7 @@ impl Guarded {
         // A tier with its index in memory reports a miss even while its storage hangs. Only a hit shows that the
         // storage works.
         if found.is_some() || !self.tier.knows_what_it_has() {
-            self.breaker(Access::Content).succeed();
+            self.succeed(Access::Content);
         } else {
             self.breaker(Access::Content).abandon(begun);
         }
@@ -106,7 +123,7 @@ impl Guarded {
     /// Reads a [fact](Access::Fact); `None` if the tier fails or the breaker is open.
     pub(super) async fn ask<T>(&self, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, T>) -> Option<T> {
         let said = self.call(Access::Fact, Instant::now(), ask).await?;
-        self.breaker(Access::Fact).succeed();
+        self.succeed(Access::Fact);
         Some(said)
     }
 
@@ -114,7 +131,7 @@ impl Guarded {
     pub(super) async fn write(&self, write: impl FnOnce(&dyn Tier) -> Tiered<'_, ()>) -> bool {
         let is_written = self.call(Access::Write, Instant::now(), write).await.is_some();
         if is_written {
-            self.breaker(Access::Write).succeed();
+            self.succeed(Access::Write);
         }
         is_written
     }
@@ -126,7 +143,7 @@ impl Guarded {
         let begun = Instant::now();
         let is_written = self.call(Access::Write, begun, write).await;
         match is_written {
-            Some(true) => self.breaker(Access::Write).succeed(),
+            Some(true) => self.succeed(Access::Write),
             Some(false) => self.breaker(Access::Write).abandon(begun),
             None => {}
         }
@@ -153,7 +170,7 @@ impl Guarded {
             Err(TierError::Forgotten) => {
                 // Another instance found that the chain replaced a finalized block. The upstream of this instance may
                 // have replaced the block too, so withdraw the confirmation.
-                self.breaker(access).succeed();
+                self.succeed(access);
                 self.trust.doubt();
                 None
             }
@@ -162,7 +179,11 @@ impl Guarded {
                 if is_read {
                     self.metrics.failed(kind);
                 }
-                self.say(if is_read { "read" } else { "write" }, &error);
+                if matches!(error, TierError::Disconnected(_)) {
+                    debug!(tier = kind.as_str(), what = access.as_str(), %error, "cache tier error");
+                } else if self.say(access.as_str(), &error) {
+                    self.outages[access as usize].lock().get_or_insert(begun);
+                }
                 None
             }
         }
@@ -199,14 +220,26 @@ impl Guarded {
         !self.breaker(Access::Write).lets_pass(Instant::now())
     }
 
-    /// Logs an error. Repetitions of the same kind within a short time go to the debug level.
-    pub(super) fn say(&self, what: &'static str, why: &dyn fmt::Display) {
-        let tier = self.kind().as_str();
-        if self.said.is_due(what) {
-            warn!(tier, what, "cache tier error; continuing without it: {why}");
-        } else {
-            debug!(tier, what, "cache tier error: {why}");
+    /// Records that the tier works, and logs the end of an outage that was logged.
+    fn succeed(&self, access: Access) {
+        self.breaker(access).succeed();
+        if let Some(since) = self.outages[access as usize].lock().take() {
+            let (tier, what) = (self.kind().as_str(), access.as_str());
+            info!(tier, what, outage_seconds = seconds(since.elapsed()), "cache tier works again");
         }
+    }
+
+    /// Logs an error. Repetitions of the same kind within a short time go to the debug level. Returns whether this one
+    /// was not such a repetition.
+    pub(super) fn say(&self, what: &'static str, error: &dyn fmt::Display) -> bool {
+        let tier = self.kind().as_str();
+        let is_due = self.said.is_due(what);
+        if is_due {
+            warn!(tier, what, %error, "cache tier error; continuing without it");
+        } else {
+            debug!(tier, what, %error, "cache tier error");
+        }
+        is_due
     }
 
     pub(super) fn status(&self) -> TierStatus {

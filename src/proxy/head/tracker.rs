@@ -376,16 +376,22 @@ impl HeadTracker {
     fn report(&self, change: HeadChange, head: Link, by: Option<EndpointId>) {
         match change {
             HeadChange::Reorg(depth) => {
-                info!(head = %head.number.0, hash = %head.hash, depth, "chain reorganized");
+                info!(head = head.number.0, hash = %head.hash, depth, "chain reorganized");
             }
             HeadChange::Rollback(depth) => {
-                info!(head = %head.number.0, hash = %head.hash, depth, "chain rolled back to an ancestor");
+                info!(head = head.number.0, hash = %head.hash, depth, "chain rolled back to an ancestor");
             }
             HeadChange::Restarted => {
-                debug!(head = %head.number.0, "new head is too far ahead to link to known blocks; tracking restarts from it");
+                debug!(
+                    head = head.number.0,
+                    "new head is too far ahead to link to known blocks; tracking restarts from it"
+                );
             }
             HeadChange::Lag => {
-                debug!(head = %head.number.0, "upstream's head lags or contradicts finality; keeping the known head");
+                debug!(
+                    head = head.number.0,
+                    "upstream's head lags or contradicts finality; keeping the known head"
+                );
                 // Prefer other endpoints, which may be ahead.
                 if let Some(by) = by {
                     self.upstream.demote(by);

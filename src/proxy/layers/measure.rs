@@ -12,6 +12,7 @@ use tower::{Layer, Service};
 use tracing::{Span, debug, debug_span, field};
 
 use crate::{
+    display::seconds,
     eth::MethodLabel,
     jsonrpc::Answer,
     proxy::{
@@ -111,7 +112,12 @@ where
         {
             this.metrics.recalled(result.len());
         }
-        debug!(method = this.method.as_str(), outcome = counted.as_str(), ?elapsed, "call");
+        debug!(
+            method = this.method.as_str(),
+            outcome = counted.as_str(),
+            elapsed_seconds = seconds(elapsed),
+            "call"
+        );
         drop(inside);
         if !this.span.is_disabled() {
             this.span.record("outcome", counted.as_str());

@@ -16,6 +16,7 @@ use tracing::{debug, info, warn};
 use crate::{
     backoff::Backoff,
     chain::Link,
+    display::seconds,
     eth::{BlockHash, BlockNumber, Part, Query, Tag},
     proxy::{
         call::single_flight::Shared,
@@ -211,27 +212,27 @@ impl Follower {
     async fn listen_to(&self, feed: Option<HeadFeed>) {
         let Some(feed) = feed else { return std::future::pending().await };
         let mut backoff = Backoff::new(FIRST_RECONNECT, LAST_PAUSE);
-        let mut warned = false;
+        let mut lost = None;
         loop {
             self.identity.wait_known().await;
-            let Err(error) = self.forward_notifications(&feed, &mut backoff, &mut warned).await;
+            let Err(error) = self.forward_notifications(&feed, &mut backoff, &mut lost).await;
             self.news.subscribed.send_replace(false);
-            if warned {
+            if lost.is_some() {
                 debug!(%error, feed = %feed.url(), "newHeads subscription still unavailable");
             } else {
                 warn!(%error, feed = %feed.url(), "newHeads subscription unavailable; polling until it is restored");
             }
-            warned = true;
+            lost.get_or_insert_with(Instant::now);
             time::sleep(backoff.next_pause()).await;
         }
     }
 
-    /// Passes on notifications until the subscription ends.
+    /// Passes on notifications until the subscription ends. `lost` is the time since which there was no subscription.
     async fn forward_notifications(
         &self,
         feed: &HeadFeed,
         backoff: &mut Backoff,
-        warned: &mut bool,
+        lost: &mut Option<Instant>,
     ) -> Result<Infallible, FeedError> {
         let mut subscription = feed.subscribe().await?;
         debug!(feed = %feed.url(), "newHeads subscription established");
@@ -244,8 +245,9 @@ impl Follower {
             // Reset the backoff only after an event. Otherwise a server that accepts each subscription and then
             // disconnects would get retries at the shortest pause forever.
             backoff.reset();
-            if std::mem::take(warned) {
-                info!(feed = %feed.url(), "newHeads subscription restored");
+            if let Some(since) = lost.take() {
+                let outage_seconds = seconds(since.elapsed());
+                info!(feed = %feed.url(), outage_seconds, "newHeads subscription restored");
             }
         }
     }

@@ -17,7 +17,7 @@ use super::{
     failure::{counts_against_endpoint, counts_against_primary},
     health::{EndpointHealth, MISMATCH_PENALTY},
 };
-use crate::{eth::MethodLabel, jsonrpc::Answer, trace::Origin, verify::Verdict};
+use crate::{display::seconds, eth::MethodLabel, jsonrpc::Answer, trace::Origin, verify::Verdict};
 
 /// Number of consecutive refusals that Holdfast attributes to the code that clients' calls run. If a longer series has
 /// no answer in between, the client code is not the cause, and further refusals count against the endpoint.
@@ -214,7 +214,7 @@ async fn send(endpoint: &Endpoint, calls: Calls, begun: Instant) -> Result<Answe
     if !matches!(&answers, Err(error) if error.has_no_response()) {
         endpoint.health.lock().responded_at = Some(now);
     }
-    debug!(?elapsed, ok = answers.is_ok(), "upstream request ended");
+    debug!(elapsed_seconds = seconds(elapsed), ok = answers.is_ok(), "upstream request ended");
     answers
 }
 
@@ -250,7 +250,7 @@ fn record(
                 // While the breaker is open, `last_error` stays, so that the status shows the reason.
                 if health.breaker.lets_pass(now) {
                     health.last_error = None;
-                    report_end(endpoint, health, now);
+                    report_end(endpoint, health, begun, now);
                 }
                 return;
             }
@@ -262,7 +262,7 @@ fn record(
                 (health.forward_failures, health.forwarded_at) = (0, Some(now));
             }
             health.pause_backoff.reset();
-            report_end(endpoint, health, now);
+            report_end(endpoint, health, begun, now);
         }
         Err(error @ UpstreamError::RateLimited { retry_after, .. }) => {
             health.limit(error, *retry_after, now);
@@ -328,6 +328,9 @@ fn warn(endpoint: &Endpoint, error: &UpstreamError, counts: bool) {
         debug!(%error, words, endpoint = %name, "upstream call failed");
         return;
     }
+    if let Some(outage) = &mut endpoint.health.lock().outage {
+        outage.is_logged = true;
+    }
     match error {
         UpstreamError::RateLimited { .. } => {
             warn!(words, endpoint = %name, "upstream limits the rate of our calls; pausing calls to it");
@@ -339,14 +342,14 @@ fn warn(endpoint: &Endpoint, error: &UpstreamError, counts: bool) {
     }
 }
 
-/// Logs the end of an outage, if there was one.
-fn report_end(endpoint: &Endpoint, mut health: MutexGuard<'_, EndpointHealth>, now: Instant) {
+/// Ends an outage, if a call that began after its begin has succeeded. Logs the end, if the begin was logged.
+fn report_end(endpoint: &Endpoint, mut health: MutexGuard<'_, EndpointHealth>, begun: Instant, now: Instant) {
+    let Some(outage) = health.outage.take_if(|outage| outage.since <= begun) else { return };
     health.refusal = None;
-    let outage = health.outage.take();
     drop(health);
-    if let Some(since) = outage {
-        let seconds = now.saturating_duration_since(since).as_secs_f64();
-        info!(endpoint = %endpoint.name, outage_seconds = seconds, "upstream answers again");
+    if outage.is_logged {
+        let outage_seconds = seconds(now.saturating_duration_since(outage.since));
+        info!(endpoint = %endpoint.name, outage_seconds, "upstream answers again");
     }
 }
 

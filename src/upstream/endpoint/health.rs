@@ -70,8 +70,8 @@ pub(super) struct EndpointHealth {
     /// Time of the last failure or invalid answer.
     pub(super) failed: Option<Instant>,
     pub(super) last_error: Option<UpstreamError>,
-    /// Time since which the endpoint fails.
-    pub(super) outage: Option<Instant>,
+    /// The outage of the endpoint, while it lasts.
+    pub(super) outage: Option<Outage>,
     /// The last refusal (a rate limit or missing access), if the endpoint has not answered a call since.
     pub(super) refusal: Option<UpstreamError>,
     /// The reason why the last invalid answer failed verification.
@@ -84,6 +84,15 @@ pub(super) struct EndpointHealth {
     pub(super) head_seen: Option<Instant>,
     /// The block below which the endpoint has probably pruned all blocks, and the time when it last reported so.
     pub(super) pruned_below: Option<(BlockNumber, Instant)>,
+}
+
+/// A time in which every call fails.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outage {
+    /// Time of the first failure.
+    pub(super) since: Instant,
+    /// Whether the log has a warning of a failure. Repeated warnings are throttled, so it may have none.
+    pub(super) is_logged: bool,
 }
 
 // === impl EndpointHealth ===
@@ -151,7 +160,7 @@ impl EndpointHealth {
         self.failed = Some(now);
         self.last_error = Some(error.clone());
         self.refusal = error.is_refusal().then(|| error.clone());
-        self.outage.get_or_insert(now);
+        self.outage.get_or_insert(Outage { since: now, is_logged: false });
     }
 
     /// Records the failure of a forwarded call that began at `begun`. Ignores the failure if the endpoint has answered
@@ -177,7 +186,7 @@ impl EndpointHealth {
     pub(super) fn limit(&mut self, error: &UpstreamError, retry_after: Option<Duration>, now: Instant) {
         self.pause(retry_after, now);
         self.refusal = Some(error.clone());
-        self.outage.get_or_insert(now);
+        self.outage.get_or_insert(Outage { since: now, is_logged: false });
     }
 
     /// Returns whether the endpoint refuses calls, and may be asked whether it still does.

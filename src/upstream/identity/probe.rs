@@ -23,7 +23,7 @@ use super::{
     chain_identity::fetch_identity,
     genesis,
 };
-use crate::{backoff::Backoff, jsonrpc::Answer};
+use crate::{backoff::Backoff, eth::chain_name, jsonrpc::Answer};
 
 /// Pauses between attempts while an endpoint is unreachable: short at first, then longer.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -332,8 +332,8 @@ fn log_change(endpoint: &str, before: &IdentityState, now: &IdentityState, attem
     match (before, now) {
         (IdentityState::Known(before), IdentityState::Known(now)) if before == now => {}
         (_, IdentityState::Known(identity)) => {
-            let first = identity.genesis.map(|genesis| genesis.to_string());
-            info!(endpoint, chain_id = identity.chain_id, genesis = first, "upstream identified");
+            let chain = chain_name(identity.chain_id);
+            info!(endpoint, chain, chain_id = identity.chain_id, "upstream identified");
             if let Some(name) =
                 identity.genesis.and_then(|first| genesis::impersonated(identity.chain_id, first))
             {

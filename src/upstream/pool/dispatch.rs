@@ -18,7 +18,7 @@ use super::{
     primary::Primary,
     retry::{RetryReason, is_disputed, is_failure, is_null, is_unproved, replaces, retry_reason},
 };
-use crate::backoff::Backoff;
+use crate::{backoff::Backoff, display::seconds};
 
 /// Maximum number of endpoints that a call is sent to.
 const MAX_ATTEMPTS: usize = 3;
@@ -214,7 +214,7 @@ impl Pool {
             let other = self.hedge_candidate(Selection { calls: calls.len() as u32, requirements, tried })?;
             tried.push(other.id());
             self.metrics.hedged();
-            debug!(slow = %endpoint.name(), endpoint = %other.name(), ?after, "endpoint is slow; sending a hedge request");
+            debug!(slow = %endpoint.name(), endpoint = %other.name(), after_seconds = seconds(after), "endpoint is slow; sending a hedge request");
             Some(Box::pin(async move { attempt(&other, calls).await }))
         });
         let HedgeOutcome { attempted, second_won } = hedge.attempt(calls, first, hedge_candidate).await;

@@ -129,9 +129,7 @@ async fn mismatch_log_names_the_query_and_the_fault() {
     let flags =
         ["--verify", "full", "--on-mismatch", "reject", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
     let program = Program::start(holdfast(&[&["serve", "--upstream", &node.url()], &flags[..]].concat()));
-    let line = program.line("listen=").await;
-    let address = line.split("listen=").nth(1).unwrap().split_whitespace().next().unwrap();
-    let client = client::at(&format!("http://{address}"));
+    let client = client::at(&format!("http://{}", program.rpc_address().await));
     node.fail(Fault::Lie(Lie::Field("from".to_owned(), json!(format!("0x{}", "1".repeat(40))))))
         .on(TRANSACTION)
         .always();

@@ -43,7 +43,7 @@ async fn program_survives_running_out_of_files() {
 #[tokio::test]
 async fn soft_file_limit_is_raised() {
     let node = upstream::devchain().run().await;
-    let process = process::serve(&node).ulimit("-S -n 64").run().await;
+    let process = process::serve(&node).ulimit("-S -n 64").set("LOG__LEVEL", "debug").run().await;
 
     process.says("raised the limit on open files").await;
     assert!(!process.said().contains("too low"), "{}", process.said());

@@ -263,17 +263,15 @@ async fn image_health_check_works_with_its_variables() {
     let mut command = holdfast(&["serve", "--upstream", &node.url()]);
     command.env("HOLDFAST_LISTEN", "0.0.0.0:0").env("HOLDFAST_ADMIN", "0.0.0.0:0");
     let program = Program::start(command);
-    let line = program.line("is listening").await;
-    let bound = |name: &str| line.split_whitespace().find_map(|word| word.strip_prefix(name)).unwrap();
+    let (rpc, admin) = (program.rpc_address().await, program.admin_address().await);
     let check = || {
         let mut check = holdfast(&["health"]);
-        check.env("HOLDFAST_ADMIN", bound("admin="));
+        check.env("HOLDFAST_ADMIN", admin.to_string());
         check
     };
     assert_eq!(success(check).await, "live\n");
-    let port = bound("listen=").rsplit(':').next().unwrap();
     assert!(
-        client::at(&format!("http://127.0.0.1:{port}"))
+        client::at(&format!("http://127.0.0.1:{}", rpc.port()))
             .ask("eth_chainId", serde_json::json!([]))
             .await
             .is_ok()

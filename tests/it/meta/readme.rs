@@ -51,7 +51,7 @@ async fn run(command: &str, node: &upstream::Node) {
     }
     if arguments[0] == "serve" {
         let program = Program::start(process);
-        program.says("is listening").await;
+        program.says("serves clients").await;
         program.says("upstream identified").await;
     } else {
         let ran = output(process).await;

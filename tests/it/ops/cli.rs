@@ -296,7 +296,7 @@ async fn unused_data_directories_are_warned_about() {
         Program::start(command)
     };
     let mut program = serve(&data);
-    program.says("listening").await;
+    program.says("serves clients").await;
     let said = program.said();
     assert!(said.contains("v1-1-d4") && said.contains("format of another version"), "{said}");
     assert!(said.contains("/holdfast") && said.contains("set cache.disk.path to it"), "{said}");
@@ -305,7 +305,7 @@ async fn unused_data_directories_are_warned_about() {
     program.exit_code().await;
 
     let mut program = serve(&data.join("holdfast"));
-    program.says("listening").await;
+    program.says("serves clients").await;
     assert!(!program.said().contains("data directory"), "{}", program.said());
     program.signal(rustix::process::Signal::TERM);
     program.exit_code().await;
@@ -344,7 +344,7 @@ async fn suspicious_settings_are_warned_about() {
     assert_eq!(ran.status.code(), Some(0), "{report}");
     let listen = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
     let program = Program::start(holdfast(&[&listen[..], &arguments].concat()));
-    program.says("is listening").await;
+    program.says("serves clients").await;
     for said in
         ["call_timeout: 10 s is not longer than upstream.timeout", "max_bytes_in_flight: 100.0 MiB for all"]
     {
@@ -503,7 +503,7 @@ async fn sighup_during_start_does_not_kill_the_program() {
         std::thread::sleep(std::time::Duration::from_millis(50));
         std::io::Write::write_all(&mut pipe, url.as_bytes()).unwrap();
     });
-    program.says("is listening").await;
+    program.says("serves clients").await;
     // The signal that came before the start was complete is not lost.
     program.says("configuration reloaded").await;
 }
@@ -578,9 +578,9 @@ async fn environment_and_file_configure_the_program() {
         command.env(name, value);
     }
     let mut program = Program::start(command);
-    let line = program.line("is listening").await;
-    let line: serde_json::Value = serde_json::from_str(&line).expect("the log is JSON");
-    let client = client::at(&format!("http://{}", line["listen"].as_str().unwrap()));
+    let line = program.line("serves clients").await;
+    let _: serde_json::Value = serde_json::from_str(&line).expect("the log is JSON");
+    let client = client::at(&format!("http://{}", program.rpc_address().await));
 
     assert!(client.ask("eth_getBlockByNumber", json!(["0x1", false])).await.is_ok());
     assert_eq!(client.call("eth_blockNumber", json!([])).await.code(), Some(-32601));

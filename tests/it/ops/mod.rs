@@ -1,8 +1,10 @@
 //! Operation: command line, admin listener, status page, metrics, traces, reload, secrets, soak.
 
 mod admin;
+mod bad_day;
 mod cli;
 mod inspect;
+mod log;
 mod metrics;
 #[cfg(feature = "otlp")]
 mod otlp;

@@ -38,7 +38,7 @@ async fn reload_changes_policy_and_keeps_connections_and_cache() {
 
     let said =
         reload(&process, &path, "[chain]\nmax_staleness = '1h'\n[methods]\ndeny = ['eth_gas*']\n").await;
-    assert!(said.contains(r#"changed="methods.deny""#), "{said}");
+    assert!(said.contains(r#"changed=methods.deny"#), "{said}");
     node.clear_calls();
     assert_eq!(client.call("eth_gasPrice").await.code(), Some(-32601));
     client.write(post(&block)).await;
@@ -52,7 +52,7 @@ async fn reload_changes_policy_and_keeps_connections_and_cache() {
     assert!(said.contains(r#"changed="chain.max_staleness, methods.deny, strict""#), "{said}");
     assert_eq!(client.call("net_version").await.code(), Some(-32601));
     let said = reload(&process, &path, "").await;
-    assert!(said.contains(r#"changed="strict""#), "{said}");
+    assert!(said.contains(r#"changed=strict"#), "{said}");
     assert!(client.call("eth_gasPrice").await.outcome().is_ok());
     assert_eq!(process.metric("holdfast_connections_accepted_total").await, 1);
     assert_eq!(process.metric(r#"holdfast_config_reloads_total{outcome="applied"}"#).await, 3);
@@ -114,7 +114,7 @@ async fn reload_changes_allowed_origins() {
     };
     assert_eq!(allowed().await.as_deref(), Some("*"));
     let said = reload(&process, &path, "[http]\nallowed_origins = []\n").await;
-    assert!(said.contains(r#"changed="http.allowed_origins""#), "{said}");
+    assert!(said.contains(r#"changed=http.allowed_origins"#), "{said}");
     assert_eq!(allowed().await, None);
     reload(&process, &path, &format!("[http]\nallowed_origins = ['{page}']\n")).await;
     assert_eq!(allowed().await.as_deref(), Some(page));

@@ -108,11 +108,12 @@ async fn nothing_secret_is_logged_at_any_level() {
     let url = format!("http://user:SECRET-PASS@{address}/v3/SECRET-PATH?key=SECRET-QUERY");
     let mut command =
         holdfast(&["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", &url]);
-    command.args(["--log-level", "trace", "--log-format", "json"]).env("HOLDFAST_LOG__LEVEL", "off");
+    command
+        .args(["--log-level", "trace,holdfast=trace", "--log-format", "json"])
+        .env("HOLDFAST_LOG__LEVEL", "off");
     let mut program = Program::start(command);
     program.says("upstream identified").await;
-    let line: serde_json::Value = serde_json::from_str(&program.line("is listening").await).unwrap();
-    let client = client::at(&format!("http://{}/k/SECRET-CLIENT", line["listen"].as_str().unwrap()));
+    let client = client::at(&format!("http://{}/k/SECRET-CLIENT", program.rpc_address().await));
     assert!(client.ask("eth_blockNumber", json!(["SECRET-PARAM"])).await.is_err());
     let post =
         client.post().header("content-type", "application/json").header("authorization", "SECRET-CLIENT");
@@ -135,7 +136,7 @@ async fn websocket_url_and_headers_reach_the_node_and_no_log() {
     let (address, noted, accepting) =
         noting(node.ws_url().trim_start_matches("ws://").parse().unwrap()).await;
     let config = format!(
-        "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\nlog = {{ level = 'trace', format = 'json' }}\n\
+        "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\nlog = {{ level = 'trace,holdfast=trace', format = 'json' }}\n\
          chain = {{ follow = 'heads' }}\n[[upstream.endpoints]]\nurl = '{}'\n\
          ws = 'ws://{address}/v3/SECRET-PATH?key=SECRET-QUERY'\n\
          headers = {{ authorization = 'Bearer SECRET-HEADER' }}\n",
@@ -232,16 +233,15 @@ async fn keys_that_a_node_echoes_are_not_shown() {
     ] {
         let address = echoing(knows).await;
         let config = format!(
-            "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\nlog = {{ level = 'trace', format = 'json' }}\n\
+            "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\nlog = {{ level = 'trace,holdfast=trace', format = 'json' }}\n\
              [[upstream.endpoints]]\nurl = 'http://{credentials}{address}/v3/SECRET-PATH?key=SECRET-QUERY'\n{headers}\n"
         );
         let config = file("holdfast.toml", &config);
         let mut program = Program::start(holdfast(&["serve", "--config", config.to_str().unwrap()]));
-        let line: serde_json::Value = serde_json::from_str(&program.line("is listening").await).unwrap();
-        let client = client::at(&format!("http://{}", line["listen"].as_str().unwrap()));
+        let client = client::at(&format!("http://{}", program.rpc_address().await));
         let said = client.call("eth_gasPrice", json!([])).await;
         assert!(said.text().contains("no access"), "{}", said.text());
-        let admin = format!("http://{}", line["admin"].as_str().unwrap());
+        let admin = format!("http://{}", program.admin_address().await);
         let mut shown = said.text().to_owned();
         for path in ["/status", "/metrics", "/ready", "/"] {
             shown += client.get(&format!("{admin}{path}")).await.text();

@@ -120,14 +120,11 @@ async fn listeners_and_admin_commands_take_host_names() {
     let node = upstream::devchain().run().await;
     let arguments = ["serve", "--upstream", &node.url(), "--listen", "localhost:0", "--admin", "localhost:0"];
     let program = Program::start(holdfast(&arguments));
-    let line = program.line("is listening").await;
-    let port = |name: &str| {
-        let address = line.split_whitespace().find_map(|word| word.strip_prefix(name)).unwrap();
-        address.strip_prefix("127.0.0.1:").unwrap().to_owned()
-    };
-    let client = client::at(&format!("http://localhost:{}", port("listen=")));
+    let (rpc, admin) = (program.rpc_address().await, program.admin_address().await);
+    assert!(rpc.ip().is_loopback() && admin.ip().is_loopback());
+    let client = client::at(&format!("http://localhost:{}", rpc.port()));
     assert!(client.ask("eth_chainId", json!([])).await.is_ok());
-    let admin = format!("localhost:{}", port("admin="));
+    let admin = format!("localhost:{}", admin.port());
     success(|| holdfast(&["health", "--ready", "--admin", &admin])).await;
     assert!(
         success(|| holdfast(&["warm", "--blocks", "0..0", "--admin", &admin])).await.contains("blocks: ")

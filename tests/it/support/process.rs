@@ -122,20 +122,14 @@ impl Builder {
             self.ulimit.map_or_else(|| holdfast(&arguments), |limit| holdfast_under(limit, &arguments));
         command.envs(self.environment);
         let program = Program::start(command);
-        let line = program.line("is listening").await;
-        let process = Process { rpc: field(&line, "listen"), admin: field(&line, "admin"), program };
+        let process =
+            Process { rpc: program.rpc_address().await, admin: program.admin_address().await, program };
         if self.wait_until_ready {
             let ready = format!("{}/ready", process.admin_url());
             eventually("ready", async || process.client().get(&ready).await.status == 200).await;
         }
         process
     }
-}
-
-/// Returns the value of a field in a log line.
-fn field<T: std::str::FromStr>(line: &str, name: &str) -> T {
-    let value = line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {line}"))
 }
 
 // === impl Process ===

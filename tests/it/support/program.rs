@@ -3,7 +3,7 @@
 use std::{
     cell::RefCell,
     io::Read,
-    net::TcpListener,
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::{
@@ -91,6 +91,17 @@ pub fn port() -> u16 {
     }
 }
 
+/// Returns the address in the field `url` of a log line, text or JSON.
+fn address_in(line: &str) -> SocketAddr {
+    let json: Result<serde_json::Value, _> = serde_json::from_str(line);
+    let url = match &json {
+        Ok(line) => line["url"].as_str(),
+        Err(_) => line.split_whitespace().find_map(|word| word.strip_prefix("url=")),
+    };
+    let address = url.and_then(|url| url.split_once("://")?.1.parse().ok());
+    address.unwrap_or_else(|| panic!("no address in {line}"))
+}
+
 // === impl Program ===
 
 impl Program {
@@ -131,6 +142,16 @@ impl Program {
         })
         .await;
         line.unwrap_or_default()
+    }
+
+    /// Waits until the program serves clients, and returns the address.
+    pub async fn rpc_address(&self) -> SocketAddr {
+        address_in(&self.line("serves clients").await)
+    }
+
+    /// Waits until the program serves operators, and returns the address.
+    pub async fn admin_address(&self) -> SocketAddr {
+        address_in(&self.line("status page is up").await)
     }
 
     pub fn id(&self) -> rustix::process::Pid {

@@ -286,9 +286,7 @@ async fn endpoint_list_changes_at_runtime() {
     let flags = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
     let program =
         Program::start(holdfast(&[&["serve", "--config", path.to_str().unwrap()], &flags[..]].concat()));
-    let line = program.line("listen=").await;
-    let address = line.split("listen=").nth(1).unwrap().split_whitespace().next().unwrap();
-    let client = client::at(&format!("http://{address}"));
+    let client = client::at(&format!("http://{}", program.rpc_address().await));
     let block = json!([hash(&first, 3), true]);
     client.ask(BLOCK_BY_HASH, block.clone()).await.unwrap();
     client.ask(BALANCE, somebody()).await.unwrap();

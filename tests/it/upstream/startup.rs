@@ -168,7 +168,7 @@ async fn public_admin_listener_is_warned_about() {
     for (admin, warns) in [("127.0.0.1:0", false), ("0.0.0.0:0", true)] {
         let arguments = ["serve", "--listen", "127.0.0.1:0", "--admin", admin, "--upstream", &node.url()];
         let program = Program::start(holdfast(&arguments));
-        program.says("is listening").await;
+        program.says("serves clients").await;
         let warning = "admin: 0.0.0.0:0 is open to other machines";
         if warns {
             program.says(warning).await;

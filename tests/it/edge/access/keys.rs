@@ -184,11 +184,10 @@ async fn no_key_is_logged_at_any_level() {
     );
     let config = file("holdfast.toml", &config);
     let mut command = holdfast(&["serve", "--config", config.to_str().unwrap()]);
-    command.args(["--log-level", "trace", "--log-format", "json"]);
+    command.args(["--log-level", "trace,holdfast=trace", "--log-format", "json"]);
     let mut program = Program::start(command);
     program.says("upstream identified").await;
-    let line: Value = serde_json::from_str(&program.line("is listening").await).unwrap();
-    let url = format!("http://{}", line["listen"].as_str().unwrap());
+    let url = format!("http://{}", program.rpc_address().await);
     for key in [KEY, WRONG] {
         let in_path = format!("{url}/k/{key}");
         for client in [client::at(&in_path), client::http2_at(&in_path)] {
@@ -203,7 +202,7 @@ async fn no_key_is_logged_at_any_level() {
             assert!(answers.iter().all(|answer| !answer.text().contains("hf_")));
         }
     }
-    let mut raw = Raw::connect(line["listen"].as_str().unwrap().parse().unwrap()).await;
+    let mut raw = Raw::connect(program.rpc_address().await).await;
     raw.write(format!("POST /k/{KEY} HTTP/1.1\r\nhost: localhost\r\nbad header {KEY}\r\n\r\n")).await;
     let _ = raw.read_to_end().await;
     program.signal(rustix::process::Signal::TERM);
@@ -237,8 +236,7 @@ async fn new_key_works_as_printed() {
     let config = file("holdfast.toml", &config);
     let program = Program::start(holdfast(&["serve", "--config", config.to_str().unwrap()]));
     program.says("upstream identified").await;
-    let line = program.line("is listening").await;
-    let listen = line.split_whitespace().find_map(|word| word.strip_prefix("listen=")).unwrap();
+    let listen = program.rpc_address().await;
     for (path, expected) in [(format!("/k/{key}"), 200), (format!("/k/{other}/"), 200), (String::new(), 401)]
     {
         let answer = client::at(&format!("http://{listen}{path}")).call("eth_chainId", json!([])).await;
