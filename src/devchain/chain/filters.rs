@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use alloy_primitives::{B256, TxHash};
+use alloy_rpc_types_eth::Filter as LogFilter;
 
 /// The filters of a node, by the number in their ids. Ids count up from 1, so that in tests two nodes assign the same
 /// ids.
@@ -19,8 +20,8 @@ pub(in crate::devchain) enum Filter {
     Blocks(B256),
     /// New pending transactions. Contains those that were pending at the last poll.
     Pending(Vec<TxHash>),
-    /// Logs. The filter never matches any, because there is no EVM.
-    Logs,
+    /// New logs that match. Contains the hash of the head at the last poll.
+    Logs(Box<LogFilter>, B256),
 }
 
 // === impl Filters ===

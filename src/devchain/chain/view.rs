@@ -51,6 +51,23 @@ impl<'a> ClientView<'a> {
         self.pruned(block).is_none().then_some((block, index))
     }
 
+    /// Returns the blocks from `seen` down that are no longer canonical, highest first, and the visible canonical blocks
+    /// after them, lowest first.
+    pub(in crate::devchain) fn branches_since(
+        &self,
+        seen: B256,
+    ) -> (Vec<&'a Arc<Block>>, Vec<&'a Arc<Block>>) {
+        let tree = &self.state.tree;
+        let mut orphaned = Vec::new();
+        let mut ancestor = tree.get(seen);
+        while let Some(block) = ancestor.filter(|block| !tree.is_canonical(block)) {
+            orphaned.push(block);
+            ancestor = tree.get(block.header.parent_hash);
+        }
+        let first = ancestor.map_or(0, |block| block.number() + 1);
+        (orphaned, (first..=self.head().number()).filter_map(|number| tree.at(number)).collect())
+    }
+
     /// Returns the number of the block that a tag stands for, if it stands for one.
     pub(in crate::devchain) fn final_number(&self, finality: TagTarget, distance: u64) -> Option<u64> {
         let head = self.head().number();

@@ -241,6 +241,16 @@ impl Block {
         self.receipts().text.clone()
     }
 
+    /// All logs, in order.
+    pub(in crate::devchain) fn logs(&self) -> Vec<Log> {
+        let mut logs = Vec::new();
+        for index in 0..self.outcomes.len() {
+            let receipt = self.receipt(index, logs.len() as u64);
+            logs.extend_from_slice(receipt.inner.logs());
+        }
+        logs
+    }
+
     /// One transaction, a slice of the full block.
     pub(in crate::devchain) fn transaction_json(&self, index: usize) -> Option<bytes::Bytes> {
         self.full().item(index)

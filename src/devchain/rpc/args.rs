@@ -2,6 +2,7 @@
 
 use crate::devchain::chain::{error::RpcError, visibility::BlockId};
 use alloy_primitives::{Address, B256, Bytes};
+use alloy_rpc_types_eth::Filter;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -80,6 +81,11 @@ impl<'a> Args<'a> {
     /// Returns the number of a filter's id. A malformed id becomes 0, which no filter has.
     pub(super) fn filter(&self, at: usize) -> Result<u64, RpcError> {
         Ok(parse_quantity(&self.text(at)?).unwrap_or(0))
+    }
+
+    /// Returns the filter of logs in an object.
+    pub(super) fn log_filter(&self, at: usize) -> Result<Filter, RpcError> {
+        serde_json::from_str(self.required(at)?.get()).map_err(|error| invalid(at, error))
     }
 
     /// Returns an optional list of percentiles, each between 0 and 100.

@@ -3,13 +3,13 @@
 use super::{
     answer::{Answer, quantity},
     args::Args,
+    logs,
 };
 use crate::devchain::{
     chain::{error::RpcError, filters::Filter, state::State, view::ClientView},
     content::render::json,
 };
 use alloy_primitives::{B256, TxHash};
-use bytes::Bytes;
 
 pub(super) fn new_block_filter(state: &mut State, args: &Args<'_>) -> Answer {
     args.none()?;
@@ -24,8 +24,9 @@ pub(super) fn new_pending_filter(state: &mut State, args: &Args<'_>) -> Answer {
 }
 
 pub(super) fn new_log_filter(state: &mut State, args: &Args<'_>) -> Answer {
-    args.at_most(1)?.required(0)?;
-    Ok(quantity(state.filters.install(Filter::Logs)).into())
+    let filter = Box::new(args.at_most(1)?.log_filter(0)?);
+    let head = ClientView::new(state).head().hash();
+    Ok(quantity(state.filters.install(Filter::Logs(filter, head))).into())
 }
 
 /// Returns the changes since the last poll.
@@ -40,7 +41,10 @@ pub(super) fn changes(state: &mut State, args: &Args<'_>) -> Answer {
             let changes = json(&new);
             (Filter::Pending(waiting), changes)
         }
-        Filter::Logs => (Filter::Logs, "[]".to_owned()),
+        Filter::Logs(filter, seen) => {
+            let changes = json(&logs::since(view, filter, *seen));
+            (Filter::Logs(filter.clone(), view.head().hash()), changes)
+        }
     };
     state.filters.installed.insert(id, filter);
     Ok(changes.into())
@@ -49,7 +53,7 @@ pub(super) fn changes(state: &mut State, args: &Args<'_>) -> Answer {
 /// Returns the logs that a filter matches. For a filter of another kind, answers "filter not found" as geth does.
 pub(super) fn logs(state: &State, args: &Args<'_>) -> Answer {
     match state.filters.installed.get(&args.at_most(1)?.filter(0)?) {
-        Some(Filter::Logs) => Ok(Bytes::from_static(b"[]")),
+        Some(Filter::Logs(filter, _)) => logs::matching(ClientView::new(state), filter),
         Some(Filter::Blocks(_) | Filter::Pending(_)) | None => Err(not_found()),
     }
 }
@@ -69,11 +73,5 @@ fn waiting(view: ClientView<'_>) -> Vec<TxHash> {
 
 /// Returns the canonical blocks after `seen`; after a reorg, the blocks of the new branch.
 fn blocks_after(view: ClientView<'_>, seen: B256) -> Vec<B256> {
-    let tree = &view.state.tree;
-    let mut ancestor = tree.get(seen);
-    while let Some(block) = ancestor.filter(|block| !tree.is_canonical(block)) {
-        ancestor = tree.get(block.header.parent_hash);
-    }
-    let first = ancestor.map_or(0, |block| block.number() + 1);
-    (first..=view.head().number()).filter_map(|number| Some(tree.at(number)?.hash())).collect()
+    view.branches_since(seen).1.iter().map(|block| block.hash()).collect()
 }

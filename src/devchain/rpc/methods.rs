@@ -3,7 +3,7 @@
 use super::{
     answer::{Answer, quantity},
     args::Args,
-    filters, raw, reads, wallet,
+    filters, logs, raw, reads, wallet,
 };
 use crate::devchain::chain::{error::RpcError, state::State, view::ClientView};
 use bytes::Bytes;
@@ -56,6 +56,7 @@ pub(in crate::devchain) fn call(state: &mut State, method: &str, params: Option<
         "eth_gasPrice" => wallet::gas_price(view, &args),
         "eth_maxPriorityFeePerGas" => wallet::max_priority_fee(&args),
         "eth_feeHistory" => wallet::fee_history(view, &args),
+        "eth_getLogs" => logs::logs(view, &args),
         "eth_newBlockFilter" => filters::new_block_filter(state, &args),
         "eth_newPendingTransactionFilter" => filters::new_pending_filter(state, &args),
         "eth_newFilter" => filters::new_log_filter(state, &args),

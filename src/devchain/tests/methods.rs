@@ -115,7 +115,7 @@ fn filter_returns_changes_since_the_last_poll() {
     chain.reorg(1, 2);
     let new = json!([chain.hash_at(4), chain.hash_at(5)]);
     assert_eq!(ask(&chain, "eth_getFilterChanges", [&blocks]), new);
-    assert_eq!(ask(&chain, "eth_getFilterLogs", [&logs]), json!([]));
+    assert_eq!(ask(&chain, "eth_getFilterLogs", [&logs]), ask(&chain, "eth_getLogs", [json!({})]));
     assert_eq!(ask(&chain, "eth_uninstallFilter", [&blocks]), true);
     assert_eq!(ask(&chain, "eth_uninstallFilter", [&blocks]), false);
     for id in ["0x1", "0x9", "x"] {
@@ -141,4 +141,67 @@ fn counts_above_the_head_are_null_or_an_error() {
             "anvil has no error for blocks"
         );
     }
+}
+
+/// Returns the logs in the receipts of a block.
+fn logs_of(chain: &DevChain, number: u64) -> Vec<Value> {
+    let receipts = ask(chain, "eth_getBlockReceipts", [format!("{number:#x}")]);
+    let receipts = receipts.as_array().unwrap().iter();
+    receipts.flat_map(|receipt| receipt["logs"].as_array().unwrap().clone()).collect()
+}
+
+#[test]
+fn logs_equal_those_of_the_receipts() {
+    let chain = chain();
+    chain.mine_many(6, 12);
+    let all: Vec<_> = (0..=6).flat_map(|number| logs_of(&chain, number)).collect();
+    let some =
+        all.iter().find(|log| log["topics"].as_array().unwrap().len() > 1).expect("a log with two topics");
+    let range = |filter: Value| {
+        let mut filter = filter;
+        filter["fromBlock"] = json!("earliest");
+        ask(&chain, "eth_getLogs", [filter])
+    };
+    let chosen = |is_chosen: &dyn Fn(&Value) -> bool| -> Value {
+        all.iter().filter(|log| is_chosen(log)).cloned().collect()
+    };
+    assert_eq!(range(json!({})), json!(all));
+    let address = &some["address"];
+    assert_eq!(range(json!({ "address": address })), chosen(&|log| log["address"] == *address));
+    let topic = &some["topics"][1];
+    assert_eq!(range(json!({ "topics": [null, [topic]] })), chosen(&|log| log["topics"][1] == *topic));
+    assert_eq!(range(json!({ "topics": [topic] })), json!([]));
+
+    assert_eq!(ask(&chain, "eth_getLogs", [json!({})]), json!(logs_of(&chain, 6)));
+    let hash = chain.hash_at(3);
+    assert_eq!(ask(&chain, "eth_getLogs", [json!({ "blockHash": hash })]), json!(logs_of(&chain, 3)));
+    let bounds = json!({ "fromBlock": "0x6", "toBlock": "0x99" });
+    assert_eq!(ask(&chain, "eth_getLogs", [bounds]), json!(logs_of(&chain, 6)));
+    for (filter, code) in [
+        (json!({ "fromBlock": "0x3", "toBlock": "0x2" }), -32602),
+        (json!({ "blockHash": B256::repeat_byte(7) }), -32000),
+        (json!({ "fromBlock": "pending" }), -32000),
+        (json!({ "address": "0x12" }), -32602),
+    ] {
+        assert_eq!(error_code(&chain, "eth_getLogs", [&filter]), code, "{filter}");
+    }
+}
+
+#[test]
+fn log_filter_reports_removed_and_new_logs() {
+    let chain = chain();
+    chain.mine_many(2, 12);
+    let filter = ask(&chain, "eth_newFilter", [json!({})]);
+    chain.mine(12);
+    let seen = logs_of(&chain, 3);
+    assert!(!seen.is_empty());
+    assert_eq!(ask(&chain, "eth_getFilterChanges", [&filter]), json!(seen));
+    assert_eq!(ask(&chain, "eth_getFilterChanges", [&filter]), json!([]));
+    chain.reorg(1, 1);
+    let removed = seen.into_iter().map(|mut log| {
+        log["removed"] = json!(true);
+        log
+    });
+    let changes: Vec<_> = removed.chain(logs_of(&chain, 3)).collect();
+    assert_eq!(ask(&chain, "eth_getFilterChanges", [&filter]), json!(changes));
 }

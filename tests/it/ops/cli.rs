@@ -59,7 +59,7 @@ async fn check_reports_the_nodes_capabilities() {
         format!("chain id      {}", node.config().chain_id),
         "head          block 20".to_owned(),
         "tags          latest 20, safe 12, finalized 4, earliest 0, pending 21".to_owned(),
-        "also          eth_getBlockReceipts yes, eth_feeHistory yes, eth_getLogs no".to_owned(),
+        "also          eth_getBlockReceipts yes, eth_feeHistory yes, eth_getLogs yes".to_owned(),
         "operations    all six".to_owned(),
     ] {
         assert!(report.contains(&expected), "{expected} is not in\n{report}");
