@@ -16,6 +16,10 @@ pub struct Wait(pub Duration);
 #[derive(Clone, Copy, Debug)]
 pub struct RoughDuration(pub Duration);
 
+/// Shows a measured duration with two or three digits: `8.4 µs`, `212 µs`, `1.1 ms`, `35 ms`, `2.5 s`.
+#[derive(Clone, Copy, Debug)]
+pub struct Latency(pub Duration);
+
 /// Returns a duration in seconds, for a field of the log. Leaves out the digits below a microsecond.
 pub fn seconds(duration: Duration) -> f64 {
     duration.as_micros() as f64 / 1e6
@@ -62,6 +66,21 @@ impl fmt::Display for RoughDuration {
             (0, ..) => write!(f, "{hours} h"),
             _ => write!(f, "{days} d"),
         }
+    }
+}
+
+// === impl Latency ===
+
+impl fmt::Display for Latency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.0.as_nanos() as f64 / 1e3;
+        // Values that would round up to 1000 of a unit have the next unit.
+        let (value, unit) = match micros {
+            ..999.5 => (micros, "µs"),
+            ..999_500.0 => (micros / 1e3, "ms"),
+            _ => (micros / 1e6, "s"),
+        };
+        if value < 9.95 { write!(f, "{value:.1} {unit}") } else { write!(f, "{value:.0} {unit}") }
     }
 }
 
@@ -113,6 +132,25 @@ mod tests {
             (1, "0.000001 ms"),
         ] {
             assert_eq!(Time(Duration::from_nanos(nanos)).to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn a_latency_has_two_or_three_digits() {
+        for (nanos, shown) in [
+            (0, "0.0 µs"),
+            (840, "0.8 µs"),
+            (9_940, "9.9 µs"),
+            (9_960, "10 µs"),
+            (212_400, "212 µs"),
+            (999_600, "1.0 ms"),
+            (1_130_000, "1.1 ms"),
+            (35_000_000, "35 ms"),
+            (999_600_000, "1.0 s"),
+            (2_500_000_000, "2.5 s"),
+            (61_000_000_000, "61 s"),
+        ] {
+            assert_eq!(Latency(Duration::from_nanos(nanos)).to_string(), shown);
         }
     }
 }

@@ -8,9 +8,15 @@ pub enum StartError {
     /// The configuration is invalid.
     #[error(transparent)]
     Config(Problem),
-    /// An address cannot be bound.
+    /// The address for clients, `listen`, cannot be bound.
     #[error(transparent)]
-    Bind(BindError),
+    Listen(BindError),
+    /// The address for operators, `admin`, cannot be bound.
+    #[error(transparent)]
+    Admin(BindError),
+    /// The node of the demo has no address.
+    #[error(transparent)]
+    Node(BindError),
     /// The directory of the cache cannot be opened.
     #[error("cache.disk: {0}")]
     Disk(DiskError),

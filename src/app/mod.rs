@@ -4,7 +4,7 @@
 //! Each line imports only from the lines below it.
 //!
 //! ```text
-//! demo        the program in front of a development chain
+//! demo        the program in front of a development chain, with traffic and reorgs
 //! start       App and its builder: listeners, background tasks, shutdown order
 //! in_process  the program without listeners
 //! assemble    the parts, from the upstream to the service that answers HTTP requests
@@ -31,7 +31,7 @@ mod tiers;
 
 pub use self::{
     build::check,
-    demo::{Demo, MinedBlock},
+    demo::{Demo, DemoError, Exchange, Score, StagedReorg},
     error::StartError,
     in_process::InProcess,
     start::{App, AppBuilder},

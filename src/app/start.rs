@@ -26,7 +26,7 @@ use super::{
     tasks,
 };
 use crate::{
-    admin::{Admin, Events, Guard, History, Operator},
+    admin::{Admin, Counts, Events, Guard, History, Operator, Report},
     cache::Tiers,
     config::{Config, ConfigError, LogConfig},
     devchain::DevChain,
@@ -154,13 +154,13 @@ impl AppBuilder {
         let connections = connections_that_fit(&config);
         let rpc = listen::Metrics::register(&mut assembly.registry);
         let rpc = Listener::bind(config.listen, connections.clone(), rpc);
-        let rpc = rpc.await.map_err(StartError::Bind)?.with_tls(tls.clone());
+        let rpc = rpc.await.map_err(StartError::Listen)?.with_tls(tls.clone());
         // The metrics of the admin listener are not registered, so that requests for `/metrics` do not change the
         // metrics.
         let few = listen::Config { max: connections.max.min(ADMIN_CONNECTIONS), ..connections };
         let admin = Listener::bind(config.admin, few, listen::Metrics::default());
         let admin_tls = tls.clone().filter(|_| config.tls.admin);
-        let admin = admin.await.map_err(StartError::Bind)?.with_tls(admin_tls);
+        let admin = admin.await.map_err(StartError::Admin)?.with_tls(admin_tls);
         build::log_warnings(&config);
 
         let scheme = if config.tls.admin { "https" } else { "http" };
@@ -277,6 +277,11 @@ impl App {
     /// Returns the access rules of clients, which can be replaced.
     pub fn access(&self) -> &Access {
         &self.access
+    }
+
+    /// Returns the counters since the start.
+    pub(super) fn counts(&self) -> Counts {
+        self.report.counts()
     }
 
     /// Resolves when the program can answer calls.

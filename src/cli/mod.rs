@@ -8,6 +8,7 @@
 //! command     serve · demo · check · health · inspect · warm · purge · key · completions
 //! admin       client of a running instance
 //! runtime     the runtime that commands run in
+//! live_line   a line on a terminal that is rewritten in place
 //! output      lines on standard output
 //! failure     reasons why a command fails
 //! otlp        sends spans to a collector
@@ -26,6 +27,7 @@ mod admin;
 mod blocks;
 mod command;
 mod failure;
+mod live_line;
 mod log;
 mod log_text;
 mod numbers;

@@ -1,20 +1,30 @@
 //! `holdfast demo`
 
-use clap::Args;
+mod tell;
 
+use std::{fmt::Display, pin::pin, time::Duration};
+
+use clap::Args;
+use tokio::{sync::mpsc, time};
+
+use self::tell::{announcement, miss_and_hit, score, staged, try_it};
 use crate::cli::{
-    failure::Failure,
+    failure::{Failure, taken_by_another},
+    live_line::LiveLine,
     log,
     output::say,
     runtime::EarlyRuntime,
     signal::{ReloadSignal, StopSignals},
 };
 use crate::{
-    app,
+    app::{Demo, DemoError, StartError},
     config::{Config, Sources},
 };
 
-/// Run a demo: a development chain, Holdfast in front of it, and calls to try.
+/// Run a demo: a development chain, Holdfast in front of it, its own traffic, and a reorg every minute.
+///
+/// On a terminal, it shows a miss and a hit, a reorg with the answers before and after it, and a score that is updated in
+/// place. Otherwise it prints only its addresses.
 ///
 /// Needs no node and no network, and reads no file. From the environment it reads only its addresses. Stop it with
 /// ctrl-c.
@@ -29,6 +39,10 @@ pub(in crate::cli) struct DemoArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8556", env = "HOLDFAST_ADMIN")]
     admin: String,
 
+    /// Number of blocks, each of 2 s, between two reorgs; 0 for no reorgs after the first
+    #[arg(long, value_name = "BLOCKS", default_value_t = 30)]
+    reorg_every: u64,
+
     /// Log level: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     log_level: String,
@@ -36,8 +50,14 @@ pub(in crate::cli) struct DemoArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  holdfast demo                                                   then open http://127.0.0.1:8556
-  holdfast demo --listen 127.0.0.1:9555 --admin 127.0.0.1:9556    if the default ports are in use";
+  holdfast demo                                             then open http://127.0.0.1:8556
+  holdfast demo --listen 127.0.0.1:0 --admin 127.0.0.1:0    on free ports, if the default ones are in use";
+
+/// Time between two updates of the score.
+const SCORE_EVERY: Duration = Duration::from_secs(1);
+
+/// Number of reorgs that can wait to be announced. The terminal shows each within a moment.
+const UNTOLD: usize = 4;
 
 // === impl DemoArgs ===
 
@@ -49,47 +69,89 @@ impl DemoArgs {
             .with_flag("log.level", Some(self.log_level));
         let config = sources.load()?;
         log::start(&config.log, None);
-        early.block_on(|hangup| demo(config, hangup))
+        early.block_on(|hangup| demo(config, self.reorg_every, hangup))
     }
 }
 
-async fn demo(config: Config, mut hangup: ReloadSignal) -> Result<(), Failure> {
+async fn demo(config: Config, reorg_every: u64, mut hangup: ReloadSignal) -> Result<(), Failure> {
     let mut signals = StopSignals::listen()
         .map_err(|error| Failure::Other(format!("cannot install signal handlers: {error}")))?;
-    let demo = app::Demo::start(config).await?;
+    let demo = Demo::start(config, reorg_every).await.map_err(not_started)?;
+    let mut live = LiveLine::on_stdout();
     introduce(&demo)?;
-    let told = tokio::select! {
-        () = demo.run() => Ok(()),
-        told = tell(&demo) => told,
+    let mut told = tokio::select! {
+        told = perform(&demo, live.as_mut()) => told,
         () = signals.next() => Ok(()),
-        // The demo has no configuration to reload, so SIGHUP means that the terminal was closed.
-        () = hangup.next() => Ok(()),
+        () = hangup.next() => {
+            // The demo has no configuration to reload, so SIGHUP means that the terminal was closed.
+            live = None;
+            Ok(())
+        }
     };
+    if let Some(live) = live {
+        told = told.and(live.end(&score(&demo.score())));
+    }
     // Boxed, because the future contains the whole program and is large.
     signals.or_again(Box::pin(demo.stop())).await;
     told
 }
 
-fn introduce(demo: &app::Demo) -> Result<(), Failure> {
-    let (rpc, admin) = (demo.rpc_address(), demo.admin_address());
-    say(format_args!(
-        "A development chain with a block every {} s, and Holdfast in front of it.\n",
-        app::Demo::BLOCK_TIME.as_secs()
-    ))?;
-    say(format_args!("  proxy   http://{rpc}   point a wallet here (chain id {})", demo.chain_id()))?;
-    say(format_args!("  admin   http://{admin}   open it in a browser; /status, /metrics, /ready"))?;
-    say(format_args!("  node    {}   the chain itself, to compare\n", demo.node_url()))?;
-    say(format_args!("Try, in another terminal:\n"))?;
-    for call in demo.example_calls() {
-        say(format_args!("  curl -s http://{rpc} -H 'content-type: application/json' -d '{call}'\n"))?;
+/// Adds to the error for a taken port that the demo can run on any port.
+fn not_started(error: StartError) -> Failure {
+    if taken_by_another(&error).is_none() {
+        return Failure::Start(error);
     }
-    say(format_args!("Press ctrl-c to stop.\n"))
+    Failure::Other(format!(
+        "{error}\n\n  tip: another program, perhaps another Holdfast, uses this port; to use free ports, run\n       \
+         holdfast demo --listen 127.0.0.1:0 --admin 127.0.0.1:0"
+    ))
 }
 
-/// Prints a line for each block.
-async fn tell(demo: &app::Demo) -> Result<(), Failure> {
+fn introduce(demo: &Demo) -> Result<(), Failure> {
+    let (rpc, admin) = (format!("http://{}", demo.rpc_address()), format!("http://{}", demo.admin_address()));
+    let seconds = Demo::BLOCK_TIME.as_secs();
+    say(format_args!(
+        "A development chain with a block every {seconds} s, and Holdfast as a cache in front of it.\n"
+    ))?;
+    say(format_args!("  RPC endpoint   {rpc:<24} for a wallet or a library (chain id {})", demo.chain_id()))?;
+    say(format_args!("  status page    {admin:<24} open it in a browser"))?;
+    say(format_args!("  node           {:<24} the chain itself, to compare\n", demo.node_url()))?;
+    say(
+        "The demo sends its own traffic, about 20 calls a second: an indexer reads each new block with its\n\
+         receipts, an explorer opens transactions, a wallet polls a balance and a receipt.\n",
+    )?;
+    say("Press ctrl-c to stop.")
+}
+
+/// Runs the demo, and tells its story if there is a terminal.
+async fn perform(demo: &Demo, live: Option<&mut LiveLine>) -> Result<(), Failure> {
+    let (sender, mut reorgs) = mpsc::channel(UNTOLD);
+    let Some(live) = live else {
+        demo.run(sender).await;
+        return Ok(());
+    };
+    let [first, second] = demo.miss_and_hit().await.map_err(failed)?;
+    say_all(miss_and_hit(&first, &second))?;
+    say_all(staged(&demo.reorg().await.map_err(failed)?))?;
+    say_all(try_it(demo.rpc_address(), &first))?;
+
+    let mut running = pin!(demo.run(sender));
+    let mut ticks = time::interval(SCORE_EVERY);
     loop {
-        let app::MinedBlock { number, hash, transactions } = demo.mined().await;
-        say(format_args!("block {number:<6} {hash}  {transactions} transactions"))?;
+        tokio::select! {
+            () = &mut running => return Ok(()),
+            Some(reorg) = reorgs.recv() => live.print_above(announcement(&reorg))?,
+            _ = ticks.tick() => {}
+        }
+        live.show(&score(&demo.score()))?;
     }
+}
+
+fn say_all(lines: Vec<impl Display>) -> Result<(), Failure> {
+    say("")?;
+    lines.into_iter().try_for_each(say)
+}
+
+fn failed(error: DemoError) -> Failure {
+    Failure::Other(error.to_string())
 }

@@ -12,38 +12,8 @@ use crate::support::{
     proxy,
     redis::redis,
     tiers::directory,
-    tools, upstream,
+    upstream,
 };
-
-#[tokio::test]
-async fn demo_prints_lines_that_work_unchanged() {
-    let Some(_) = tools::curl("demo_prints_lines_that_work_unchanged") else { return };
-    let mut demo = Program::start(holdfast(&["demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]));
-    demo.says("Press ctrl-c to stop").await;
-
-    let said = demo.said();
-    let lines: Vec<_> = said.lines().map(str::trim).filter(|line| line.starts_with("curl ")).collect();
-    for method in ::holdfast::eth::Query::METHODS {
-        assert!(lines.iter().any(|line| line.contains(method)), "no line for {method} in {said}");
-    }
-    for line in &lines {
-        let mut shell = std::process::Command::new("sh");
-        shell.args(["-c", line]);
-        let ran = output(shell).await;
-        let answer: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
-        assert!(answer["result"].is_object(), "{line}\n{answer}");
-    }
-
-    // The demo is live: blocks arrive, and its traffic is counted.
-    demo.says("block 34").await;
-    let admin = said.lines().find(|line| line.trim().starts_with("admin")).unwrap();
-    let admin = admin.split_whitespace().nth(1).unwrap();
-    let status = client::at(admin).get(&format!("{admin}/status")).await.json();
-    assert!(status["calls"].as_u64().unwrap() > 10, "{status}");
-
-    demo.signal(rustix::process::Signal::INT);
-    assert_eq!(demo.exit_code().await, Some(0));
-}
 
 #[tokio::test]
 async fn check_reports_the_nodes_capabilities() {
@@ -416,18 +386,6 @@ async fn offline_check_needs_only_a_valid_configuration() {
 }
 
 #[tokio::test]
-async fn demo_listens_on_the_addresses_of_the_environment() {
-    let mut command = holdfast(&["demo"]);
-    command.env("HOLDFAST_LISTEN", "0.0.0.0:0").env("HOLDFAST_ADMIN", "0.0.0.0:0");
-    let demo = Program::start(command);
-    // The printed lines must work unchanged.
-    let proxy = demo.line("proxy").await;
-    assert!(proxy.contains("http://127.0.0.1:"), "{proxy}");
-    demo.says("Press ctrl-c to stop").await;
-    assert!(!demo.said().contains("http://0.0.0.0"), "{}", demo.said());
-}
-
-#[tokio::test]
 async fn every_shell_completes_every_command() {
     let help = text(&output(holdfast(&["--help"])).await.stdout);
     let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
@@ -547,14 +505,34 @@ async fn health_names_the_wrong_kind_of_listener() {
 }
 
 #[tokio::test]
-async fn occupied_address_is_named() {
+async fn taken_port_is_named_with_a_way_out() {
     let node = upstream::devchain().run().await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let taken = listener.local_addr().unwrap().to_string();
-    let ran = output(holdfast(&["serve", "--upstream", &node.url(), "--listen", &taken])).await;
-    assert_eq!(ran.status.code(), Some(1));
-    let said = text(&ran.stderr);
-    assert!(said.contains(&format!("cannot listen on {taken}")), "{said}");
+    let (free, taken) = ("127.0.0.1:0", listener.local_addr().unwrap().to_string());
+    let url = node.url();
+    let serve = ["serve", "--upstream", &url];
+    let free_ports = "holdfast demo --listen 127.0.0.1:0 --admin 127.0.0.1:0";
+    for (command, flag, other, way_out) in [
+        (&serve[..], "--listen", "--admin", "choose another with --listen"),
+        (&serve[..], "--admin", "--listen", "choose another with --admin"),
+        (&["demo"], "--listen", "--admin", free_ports),
+        (&["demo"], "--admin", "--listen", free_ports),
+    ] {
+        let ran = output(holdfast(&[command, &[flag, &taken, other, free]].concat())).await;
+        assert_eq!(ran.status.code(), Some(1), "{command:?} {flag}");
+        let said = text(&ran.stderr);
+        assert!(
+            said.contains(&format!("holdfast: cannot listen on {taken}: Address already in use")),
+            "{said}"
+        );
+        assert!(said.contains("tip: another program, perhaps another Holdfast, uses this port; "), "{said}");
+        assert!(said.contains(way_out), "{said}");
+    }
+    // The way out of the demo works.
+    let mut words = free_ports.split_whitespace();
+    assert_eq!(words.next(), Some("holdfast"));
+    let demo = Program::start(holdfast(&words.collect::<Vec<_>>()));
+    demo.says("Press ctrl-c to stop").await;
 }
 
 #[tokio::test]

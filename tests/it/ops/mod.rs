@@ -1,8 +1,9 @@
-//! Operation: command line, admin listener, status page, metrics, traces, reload, secrets, soak.
+//! Operation: command line, demo, admin listener, status page, metrics, traces, reload, secrets, soak.
 
 mod admin;
 mod bad_day;
 mod cli;
+mod demo;
 mod inspect;
 mod log;
 mod metrics;

@@ -2,8 +2,11 @@
 
 use std::{
     cell::RefCell,
+    ffi::OsStr,
+    fs::File,
     io::Read,
     net::{SocketAddr, TcpListener},
+    os::unix::{ffi::OsStrExt, fs::OpenOptionsExt},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::{
@@ -13,12 +16,18 @@ use std::{
     thread::JoinHandle,
 };
 
+use rustix::{
+    fs::OFlags,
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{Winsize, tcsetwinsize},
+};
+
 use super::eventually;
 
 /// A running child process. Killed when dropped.
 pub struct Program {
     child: Child,
-    said: Arc<Mutex<String>>,
+    said: Arc<Mutex<Vec<u8>>>,
     readers: Vec<JoinHandle<()>>,
 }
 
@@ -108,15 +117,40 @@ impl Program {
     /// Starts the command and collects the output of both streams.
     pub fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let said = Arc::new(Mutex::new(String::new()));
         let streams: [Box<dyn Read + Send>; 2] =
             [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
+        Self::read(child, streams)
+    }
+
+    /// Starts the command on a pseudo-terminal with this number of columns, and collects the output.
+    pub fn on_terminal(mut command: Command, columns: u16) -> Self {
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&terminal).unwrap();
+        unlockpt(&terminal).unwrap();
+        tcsetwinsize(&terminal, Winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        let name = ptsname(&terminal, Vec::new()).unwrap();
+        let no_control = i32::try_from(OFlags::NOCTTY.bits()).unwrap();
+        let end = File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(no_control)
+            .open(OsStr::from_bytes(name.to_bytes()))
+            .unwrap();
+        let [input, output] = [(); 2].map(|()| end.try_clone().unwrap());
+        let child = command.stdin(input).stdout(output).stderr(end).spawn().unwrap();
+        // The command has our copies of its end of the terminal, without which reading ends with the child.
+        drop(command);
+        Self::read(child, [Box::new(File::from(terminal)) as Box<dyn Read + Send>])
+    }
+
+    fn read(child: Child, streams: impl IntoIterator<Item = Box<dyn Read + Send>>) -> Self {
+        let said = Arc::new(Mutex::new(Vec::new()));
         let readers = streams.into_iter().map(|mut stream| {
             let said = said.clone();
             std::thread::spawn(move || {
                 let mut piece = [0; 4096];
                 while let Ok(count @ 1..) = stream.read(&mut piece) {
-                    said.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..count]));
+                    said.lock().unwrap().extend_from_slice(&piece[..count]);
                 }
             })
         });
@@ -124,7 +158,7 @@ impl Program {
     }
 
     pub fn said(&self) -> String {
-        self.said.lock().unwrap().clone()
+        text(&self.said.lock().unwrap())
     }
 
     pub async fn says(&self, text: &str) {
