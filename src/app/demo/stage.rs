@@ -30,7 +30,7 @@ const FIRST_BLOCKS: usize = 32;
 /// A finalized block that the demo's traffic does not read, for the first miss.
 const QUIET_BLOCK: u64 = 10;
 
-/// Numbers of transactions in the blocks, in turn. No two neighbours are 0, so that each reorg can move a transaction.
+/// Numbers of transactions in the blocks, in turn.
 const SIZES: [usize; 7] = [5, 3, 8, 0, 6, 4, 7];
 
 /// The program in front of a development chain.
@@ -65,6 +65,9 @@ pub struct Score {
 impl Demo {
     /// Time between two blocks.
     pub const BLOCK_TIME: Duration = BLOCK_TIME;
+
+    /// A finalized block that the demo itself never reads, so that a visitor's first call for it is a miss.
+    pub const UNREAD_BLOCK: u64 = QUIET_BLOCK + 1;
 
     /// Starts the chain, and the program with `config` in front of it. Returns when the program can answer calls. Every
     /// `reorg_every` blocks, [`run`](Self::run) stages a reorg; never if it is 0.

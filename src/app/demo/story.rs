@@ -8,8 +8,8 @@ use tokio::time::{self, Instant};
 use super::client::{Client, DemoError, Exchange};
 use crate::devchain::DevChain;
 
-/// Numbers of blocks that a reorg replaces, by preference. No two neighbouring blocks of the demo are empty, so the
-/// lowest replaced block contains a transaction for one of them.
+/// Numbers of blocks that a reorg can replace, by preference. The demo takes one for which the lowest replaced block
+/// contains a transaction, if there is one.
 const DEPTHS: [u64; 3] = [2, 3, 1];
 
 /// Time between two calls that wait for the answer after a reorg. Long enough that these calls, which are hits, do not

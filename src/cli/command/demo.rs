@@ -133,7 +133,7 @@ async fn perform(demo: &Demo, live: Option<&mut LiveLine>) -> Result<(), Failure
     let [first, second] = demo.miss_and_hit().await.map_err(failed)?;
     say_all(miss_and_hit(&first, &second))?;
     say_all(staged(&demo.reorg().await.map_err(failed)?))?;
-    say_all(try_it(demo.rpc_address(), &first))?;
+    say_all(try_it(demo.rpc_address(), Demo::UNREAD_BLOCK))?;
 
     let mut running = pin!(demo.run(sender));
     let mut ticks = time::interval(SCORE_EVERY);

@@ -71,14 +71,15 @@ pub(super) fn announcement(reorg: &StagedReorg) -> String {
     )
 }
 
-/// Tells how to repeat a call by hand.
-pub(super) fn try_it(rpc: SocketAddr, exchange: &Exchange) -> Vec<String> {
-    let Exchange { method, params, .. } = exchange;
+/// Tells how to get a miss and a hit by hand.
+pub(super) fn try_it(rpc: SocketAddr, number: u64) -> Vec<String> {
+    let call = format!(r#""method":"eth_getBlockByNumber","params":["{number:#x}",true]"#);
     vec![
-        "Try it in another terminal. The header cache-status names the source of each answer:".to_owned(),
+        "Try it twice in another terminal: the first answer comes from the node, the second from the cache."
+            .to_owned(),
         String::new(),
         format!("   curl -si http://{rpc} -H 'content-type: application/json' \\"),
-        format!(r#"     -d '{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}' \"#),
+        format!(r#"     -d '{{"jsonrpc":"2.0","id":1,{call}}}' \"#),
         "     | grep cache-status".to_owned(),
         String::new(),
     ]
@@ -183,7 +184,7 @@ mod tests {
         let rpc = "255.255.255.255:65535".parse().unwrap();
         let mut lines = miss_and_hit(&one, &one);
         lines.extend(staged(&reorg()));
-        lines.extend(try_it(rpc, &one));
+        lines.extend(try_it(rpc, 9_999_999));
         lines.push(announcement(&reorg()));
         for line in lines {
             assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
