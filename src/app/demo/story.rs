@@ -30,8 +30,8 @@ pub struct StagedReorg {
     pub receipt: Option<[Exchange; 2]>,
     /// Answer to `eth_getBlockByHash` for the replaced block, after the reorg.
     pub orphan: Exchange,
-    /// Time from the reorg to the first answer with the new block.
-    pub delay: Duration,
+    /// Time from the reorg to the last call that got the old block; zero if none did.
+    pub stale: Duration,
 }
 
 /// Asks for the same block twice. No other client of a demo that has just started has asked for it.
@@ -66,17 +66,16 @@ pub(super) async fn reorg(chain: &DevChain, client: &mut Client) -> Result<Stage
     chain.reorg_with(depth, std::iter::once(Vec::new()).chain(old).collect());
     let begun = Instant::now();
 
-    let after = changed(client, &block, "hash", begun).await?;
-    let delay = begun.elapsed();
+    let (after, stale) = changed(client, &block, "hash", begun).await?;
     let receipt = match receipt {
         Some(before) => {
-            let after = changed(client, &before, "blockHash", begun).await?;
+            let (after, _) = changed(client, &before, "blockHash", begun).await?;
             Some([before, after])
         }
         None => None,
     };
     let orphan = client.ask("eth_getBlockByHash", json!([block.result["hash"], false])).await?;
-    Ok(StagedReorg { depth, block: [block, after], receipt, orphan, delay })
+    Ok(StagedReorg { depth, block: [block, after], receipt, orphan, stale })
 }
 
 /// Asks twice, so that the answer is cached, and returns the second answer.
@@ -89,19 +88,23 @@ async fn cached(
     client.ask(method, params).await
 }
 
-/// Repeats a call until a member of the result is another than before, or until [`PATIENCE`] is over.
+/// Repeats a call until a member of the result is another than before, or until [`PATIENCE`] is over. Returns the last
+/// answer, and the time from `begun` to the last call that was answered as before.
 async fn changed(
     client: &mut Client,
     before: &Exchange,
     member: &str,
     begun: Instant,
-) -> Result<Exchange, DemoError> {
+) -> Result<(Exchange, Duration), DemoError> {
+    let mut stale = Duration::ZERO;
     loop {
+        let sent = begun.elapsed();
         let now = client.ask(before.method, before.params.clone()).await?;
         let is_new = now.result[member].is_string() && now.result[member] != before.result[member];
         if is_new || begun.elapsed() > PATIENCE {
-            return Ok(now);
+            return Ok((now, stale));
         }
+        stale = sent;
         time::sleep(POLL).await;
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn miss_and_hit(first: &Exchange, second: &Exchange) -> Vec<String> {
 
 /// Tells of a reorg, with the answers before and after it.
 pub(super) fn staged(reorg: &StagedReorg) -> Vec<String> {
-    let StagedReorg { depth, block, receipt, orphan, delay } = reorg;
+    let StagedReorg { depth, block, receipt, orphan, stale } = reorg;
     let mut lines = vec![
         format!("2. A reorg: the development chain replaces its last {}", blocks(*depth)),
         String::new(),
@@ -47,8 +47,8 @@ pub(super) fn staged(reorg: &StagedReorg) -> Vec<String> {
         }
     }
     lines.push(format!(
-        "   The new answer came {} after the reorg; answers may be 1 s old (chain.max_staleness).",
-        Latency(*delay)
+        "   Calls got the old answer for {}; chain.max_staleness allows 1 s.",
+        Latency(*stale)
     ));
     if orphan.text("hash").is_some() {
         lines.push("   The old block stays readable by its hash:".to_owned());
@@ -62,12 +62,12 @@ pub(super) fn staged(reorg: &StagedReorg) -> Vec<String> {
 pub(super) fn announcement(reorg: &StagedReorg) -> String {
     let [before, after] = &reorg.block;
     format!(
-        "reorg of {}: block {} was {}, is {} ({} after the reorg)",
+        "reorg of {}: block {} was {}, is {} (old answer for {})",
         blocks(reorg.depth),
         number(before, "number"),
         hash(before, "hash"),
         hash(after, "hash"),
-        Latency(reorg.delay),
+        Latency(reorg.stale),
     )
 }
 
@@ -140,8 +140,8 @@ mod tests {
 
     use super::*;
 
-    /// The longest value of `cache-status` for a single call.
-    const LONGEST_STATUS: &str = "holdfast; fwd=miss; stored; detail=block_hashes";
+    /// The longest value of `cache-status` for a call about content.
+    const LONGEST_STATUS: &str = "holdfast; hit; detail=block_hashes";
 
     fn exchange(method: &'static str, params: Value) -> Exchange {
         let hash = format!("0x{}", "ab".repeat(32));
@@ -163,7 +163,7 @@ mod tests {
             block: [block.clone(), block],
             receipt: Some([receipt.clone(), receipt]),
             orphan: exchange("eth_getBlockByHash", json!([hash, false])),
-            delay: Duration::from_millis(999),
+            stale: Duration::from_millis(999),
         }
     }
 
@@ -202,7 +202,7 @@ mod tests {
         let announced = announcement(&reorg);
         assert_eq!(
             announced,
-            "reorg of 3 blocks: block 9999999 was 0xabababab…, is 0x01234567… (999 ms after the reorg)"
+            "reorg of 3 blocks: block 9999999 was 0xabababab…, is 0x01234567… (old answer for 999 ms)"
         );
         // A missing block is shown as the `null` that the client received.
         reorg.block[1].result = Value::Null;
