@@ -19,8 +19,8 @@ const FINE: usize = 15 * 60 / 2;
 const COARSE_STEP: Duration = Duration::from_secs(60);
 const COARSE: usize = 24 * 60;
 
-/// Number of minutes over which the status report counts refusals. The status page lists refusals, and does not plot
-/// them.
+/// Number of minutes over which the status report counts refusals and measures durations by method and endpoint. The
+/// status page lists these figures, and does not plot them.
 const RECENT: usize = 15;
 
 /// The program's counters since its start, at one moment.
@@ -52,6 +52,17 @@ pub struct Counts {
     pub reorgs: u64,
     /// Refused and failed calls and requests, by reason.
     pub refusals: Vec<(&'static str, u64)>,
+    /// Durations by method and by endpoint.
+    pub durations: Durations,
+}
+
+/// Durations of calls that waited for the upstream.
+#[derive(Clone, Debug, Default)]
+pub struct Durations {
+    /// Client calls by method.
+    pub methods: BTreeMap<&'static str, Snapshot>,
+    /// Requests by name of the endpoint.
+    pub endpoints: BTreeMap<Arc<str>, Snapshot>,
 }
 
 /// Samples of the counters over time. Clones share them.
@@ -62,8 +73,15 @@ pub struct History(Arc<Mutex<Rings>>);
 struct Rings {
     fine: Ring<FINE>,
     coarse: Ring<COARSE>,
-    /// Refusals since the start by reason, sampled once a minute, the newest last.
-    refusals: VecDeque<(SystemTime, Vec<(&'static str, u64)>)>,
+    /// Figures since the start that the report compares with the current ones, sampled once a minute, the newest last.
+    baselines: VecDeque<Baseline>,
+}
+
+#[derive(Debug)]
+struct Baseline {
+    time: SystemTime,
+    refusals: Vec<(&'static str, u64)>,
+    durations: Durations,
 }
 
 /// The last `N` samples.
@@ -108,10 +126,14 @@ impl History {
     pub fn take(&self, counts: Counts) {
         let mut rings = self.0.lock();
         if rings.coarse.is_due(&counts, COARSE_STEP) {
-            if rings.refusals.len() > RECENT {
-                rings.refusals.pop_front();
+            if rings.baselines.len() > RECENT {
+                rings.baselines.pop_front();
             }
-            rings.refusals.push_back((counts.time, counts.refusals.clone()));
+            rings.baselines.push_back(Baseline {
+                time: counts.time,
+                refusals: counts.refusals.clone(),
+                durations: counts.durations.clone(),
+            });
             rings.coarse.push(counts.clone());
         }
         rings.fine.push(counts);
@@ -132,17 +154,46 @@ impl History {
     /// Returns the recent refusals and failures by reason, and the length of the period that they cover.
     pub fn refusals(&self) -> (Duration, BTreeMap<&'static str, u64>) {
         let rings = self.0.lock();
-        let (Some((since, before)), Some(now)) = (rings.refusals.front(), &rings.fine.last) else {
+        let (Some(baseline), Some(now)) = (rings.baselines.front(), &rings.fine.last) else {
             return Default::default();
         };
-        let before =
-            |reason: &str| before.iter().find(|(name, _)| *name == reason).map_or(0, |(_, count)| *count);
+        let before = |reason: &str| {
+            baseline.refusals.iter().find(|(name, _)| *name == reason).map_or(0, |(_, count)| *count)
+        };
         let counted =
             now.refusals.iter().map(|(reason, count)| (*reason, count.saturating_sub(before(reason))));
         (
-            now.time.duration_since(*since).unwrap_or_default(),
+            now.time.duration_since(baseline.time).unwrap_or_default(),
             counted.filter(|(_, count)| *count > 0).collect(),
         )
+    }
+
+    /// Returns the durations over the same period as [`refusals`](Self::refusals).
+    pub fn durations(&self) -> Durations {
+        let rings = self.0.lock();
+        match (rings.baselines.front(), &rings.fine.last) {
+            (Some(baseline), Some(now)) => now.durations.since(&baseline.durations),
+            _ => Durations::default(),
+        }
+    }
+}
+
+// === impl Durations ===
+
+impl Durations {
+    /// Returns the durations since an earlier sample.
+    fn since(&self, earlier: &Self) -> Self {
+        fn since<K: Clone + Ord>(
+            now: &BTreeMap<K, Snapshot>,
+            earlier: &BTreeMap<K, Snapshot>,
+        ) -> BTreeMap<K, Snapshot> {
+            let before = |key| earlier.get(key).copied().unwrap_or_default();
+            now.iter().map(|(key, snapshot)| (key.clone(), snapshot.since(&before(key)))).collect()
+        }
+        Self {
+            methods: since(&self.methods, &earlier.methods),
+            endpoints: since(&self.endpoints, &earlier.endpoints),
+        }
     }
 }
 
@@ -229,6 +280,7 @@ mod tests {
             head: None,
             reorgs: 0,
             refusals: vec![("refused", calls), ("host", 0)],
+            durations: Durations::default(),
         }
     }
 
@@ -266,5 +318,36 @@ mod tests {
             history.to_json()["fine"].as_array().unwrap().iter().map(|line| line[10].as_f64()).collect();
         assert!(half[0].unwrap() > 0.5 && half[1].unwrap() < 0.000_005, "{half:?}");
         assert_eq!(half[2], None, "no answer since the last sample");
+    }
+
+    #[test]
+    fn durations_by_method_and_endpoint_cover_15_minutes() {
+        let (history, histogram) = (History::default(), Histogram::default());
+        let name: Arc<str> = "own-node".into();
+        let take = |minute: u64| {
+            let durations = Durations {
+                methods: [("eth_call", histogram.snapshot())].into(),
+                endpoints: [(name.clone(), histogram.snapshot())].into(),
+            };
+            history.take(Counts { durations, ..counts(minute * 60, 0) });
+        };
+        take(0);
+        histogram.observe(Duration::from_secs(8));
+        take(1);
+        let p99 = || {
+            let recent = history.durations();
+            let [method, endpoint] = [recent.methods["eth_call"], recent.endpoints[&name]];
+            assert_eq!(method, endpoint);
+            method.quantile(0.99)
+        };
+        assert!(p99().unwrap() > Duration::from_secs(4));
+        histogram.observe(Duration::from_millis(1));
+        take(2);
+        for minute in 3..16 {
+            take(minute);
+        }
+        assert!(p99().unwrap() > Duration::from_secs(4), "within 15 minutes");
+        take(16);
+        assert!(p99().unwrap() < Duration::from_millis(2), "the slow call is older than 15 minutes");
     }
 }

@@ -31,7 +31,7 @@ pub use self::{
     body::Body,
     events::{Events, Ticker},
     guard::{Guard, WriteRefusal},
-    history::{Counts, History},
+    history::{Counts, Durations, History},
     operate::Operator,
     report::Report,
     service::Admin,

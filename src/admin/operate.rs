@@ -166,6 +166,8 @@ fn block(block: &InspectedBlock) -> Value {
         "hash": block.hash.to_string(),
         "number": block.number.map(|BlockNumber(number)| number),
         "canonicity": block.standing.as_str(),
+        "timestamp": block.timestamp,
+        "transactions": block.transactions,
         "entries": block.held.iter().map(held).collect::<Vec<_>>(),
         "bytes": block.held.iter().map(|held| held.bytes).sum::<u64>(),
     })

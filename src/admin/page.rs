@@ -11,23 +11,30 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
-const SCRIPT: &str = include_str!("page/page.js");
-const LOOKUP: &str = include_str!("page/lookup.js");
-const WORDS: &str = include_str!("page/words.js");
-const PLOT: &str = include_str!("page/plot.js");
 const ICON: &str = include_str!("page/icon.svg");
+
+/// The scripts of the page, by path.
+const SCRIPTS: [(&str, &str); 8] = [
+    ("/page.js", include_str!("page/page.js")),
+    ("/cards.js", include_str!("page/cards.js")),
+    ("/charts.js", include_str!("page/charts.js")),
+    ("/lookup.js", include_str!("page/lookup.js")),
+    ("/money.js", include_str!("page/money.js")),
+    ("/plot.js", include_str!("page/plot.js")),
+    ("/tables.js", include_str!("page/tables.js")),
+    ("/words.js", include_str!("page/words.js")),
+];
 
 /// Returns the file of the page at this path, if there is one.
 pub(super) fn asset(path: &str) -> Option<Response<Body>> {
     let (content_type, text) = match path {
         "/" => ("text/html; charset=utf-8", PAGE),
         "/page.css" => ("text/css; charset=utf-8", STYLE),
-        "/page.js" => ("text/javascript; charset=utf-8", SCRIPT),
-        "/lookup.js" => ("text/javascript; charset=utf-8", LOOKUP),
-        "/words.js" => ("text/javascript; charset=utf-8", WORDS),
-        "/plot.js" => ("text/javascript; charset=utf-8", PLOT),
         "/icon.svg" => ("image/svg+xml", ICON),
-        _ => return None,
+        _ => {
+            let (_, text) = SCRIPTS.iter().find(|(script, _)| *script == path)?;
+            ("text/javascript; charset=utf-8", *text)
+        }
     };
     let mut response = typed(StatusCode::OK, content_type, text.to_owned());
     let headers = response.headers_mut();

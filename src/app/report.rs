@@ -20,10 +20,12 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{
-    admin::{self, Counts, History},
+    admin::{self, Counts, Durations, History},
     cache::{Cache, TierStatus, Tiers},
+    eth::chain_name,
+    histogram::Snapshot,
     http,
-    proxy::{self, ChainStatus, Reorg, Status, Totals},
+    proxy::{self, ChainStatus, MethodTotals, Reorg, Status, Totals},
     upstream::{self, EndpointStatus, Identity, IdentityState, Upstream, UpstreamError},
 };
 
@@ -62,6 +64,19 @@ impl StatusReport {
     /// Returns the URL of the client listener.
     pub(super) fn url(&self) -> String {
         format!("{}://{}", if self.tls { "https" } else { "http" }, self.listen)
+    }
+
+    /// Returns the durations since the start, by method and by endpoint.
+    fn durations(&self) -> Durations {
+        let methods = self.calls.methods().filter(|totals| totals.calls > 0);
+        let endpoints = self.upstream.status().0;
+        Durations {
+            methods: methods.map(|totals| (totals.method, totals.upstream_seconds)).collect(),
+            endpoints: endpoints
+                .into_iter()
+                .map(|endpoint| (endpoint.name, endpoint.totals.seconds))
+                .collect(),
+        }
     }
 
     /// Reports not ready from now on, whatever the state of the upstream.
@@ -117,10 +132,12 @@ impl admin::Report for StatusReport {
     fn status(&self) -> serde_json::Value {
         let ready = self.ready();
         let totals = self.calls.totals();
+        let durations = self.history.durations();
         let (entries, bytes) = self.cache.sizes();
         let chain = match self.identity.state() {
             IdentityState::Known(who) => json!({
                 "id": who.chain_id,
+                "name": chain_name(who.chain_id),
                 "genesis": who.genesis.map(|genesis| genesis.to_string()),
             }),
             IdentityState::Unknown(_) | IdentityState::WrongChain(_) => serde_json::Value::Null,
@@ -134,7 +151,8 @@ impl admin::Report for StatusReport {
             "listen": self.listen.to_string(),
             "url": self.url(),
             "chain": chain,
-            "endpoints": endpoints(&self.upstream),
+            "endpoints": endpoints(&self.upstream, &durations),
+            "methods": methods(&self.calls, &durations),
             "canonical_view": canonical_view(&self.status.chain()),
             "verification": verification(&self.status),
             "reorgs": reorgs(&self.status),
@@ -147,6 +165,7 @@ impl admin::Report for StatusReport {
                 "entries": entries,
                 "bytes": bytes,
                 "capacity": self.cache.capacity(),
+                "evictions": self.cache.evictions(),
                 "located_transactions": self.cache.located().0,
             },
             "tiers": self.tiers.status().iter().map(|status| tier(status, &totals)).collect::<Vec<_>>(),
@@ -171,6 +190,7 @@ impl admin::Report for StatusReport {
             head: self.status.head().map(|head| head.0),
             reorgs: self.status.reorg_count(),
             refusals: calls.into_iter().chain(self.requests.refusals()).collect(),
+            durations: self.durations(),
         }
     }
 }
@@ -219,7 +239,34 @@ fn refusals(history: &History) -> serde_json::Value {
     json!({ "seconds": window.as_secs(), "reasons": reasons })
 }
 
-fn endpoints(upstream: &Upstream) -> serde_json::Value {
+/// Calls by method, the most frequent first. Quantiles cover the same period as [`refusals`].
+fn methods(calls: &proxy::Metrics, durations: &Durations) -> serde_json::Value {
+    let mut methods: Vec<_> = calls.methods().filter(|totals| totals.calls > 0).collect();
+    methods.sort_by_key(|totals| std::cmp::Reverse(totals.calls));
+    let one = |totals: &MethodTotals| {
+        let seconds = durations.methods.get(totals.method);
+        json!({
+            "method": totals.method,
+            "calls": totals.calls,
+            "hits": totals.hits,
+            "joined": totals.joined,
+            "misses": totals.misses,
+            "not_cacheable": totals.not_cacheable,
+            "node_errors": totals.node_errors,
+            "refused": totals.refused,
+            "failed": totals.failed,
+            "upstream_p50_seconds": quantile(seconds, 0.5),
+            "upstream_p99_seconds": quantile(seconds, 0.99),
+        })
+    };
+    methods.iter().map(one).collect()
+}
+
+fn quantile(durations: Option<&Snapshot>, part: f64) -> Option<f64> {
+    durations?.quantile(part).map(|duration| duration.as_secs_f64())
+}
+
+fn endpoints(upstream: &Upstream, durations: &Durations) -> serde_json::Value {
     let (endpoints, primary) = upstream.status();
     let one = |endpoint: &EndpointStatus| {
         let stranger = match &endpoint.identity {
@@ -236,6 +283,11 @@ fn endpoints(upstream: &Upstream) -> serde_json::Value {
             "last_mismatch": endpoint.last_mismatch,
             "reason": stranger.or_else(|| endpoint.refusal.as_ref().or(endpoint.last_error.as_ref()).map(described)),
             "outage_seconds": endpoint.outage.map(|outage| outage.as_secs()),
+            "calls": endpoint.totals.calls,
+            "errors": endpoint.totals.errors,
+            "rate_limited": endpoint.totals.rate_limited,
+            "p50_seconds": quantile(durations.endpoints.get(&endpoint.name), 0.5),
+            "p99_seconds": quantile(durations.endpoints.get(&endpoint.name), 0.99),
         })
     };
     endpoints.iter().map(one).collect()

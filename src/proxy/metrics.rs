@@ -23,6 +23,7 @@ use crate::{
             outcome::{Outcome, Source},
             result::{CallResult, ServedFrom},
         },
+        method_totals::MethodTotals,
         reorgs::{Reorg, ReorgKind},
     },
 };
@@ -81,6 +82,8 @@ struct Inner {
     seconds: Family<FromLabels, Histogram>,
     /// The histograms of `seconds` by source.
     by_from: [Histogram; ServedFrom::ALL.len()],
+    /// Durations of the calls that waited for the upstream, by method, for the status report.
+    upstream_by_method: Vec<Histogram>,
     bytes_from_memory: Counter,
     heads: Family<ReasonLabels, Counter>,
     refreshes: Family<RefreshLabels, Counter>,
@@ -158,6 +161,7 @@ impl Default for Inner {
             by_method,
             seconds,
             by_from,
+            upstream_by_method: MethodLabel::all().map(|_| Histogram::default()).collect(),
             bytes_from_memory: Counter::default(),
             heads: Family::default(),
             refreshes: Family::default(),
@@ -279,6 +283,14 @@ impl Metrics {
         }
     }
 
+    /// Returns the totals of each method, in the order of [`MethodLabel::all`].
+    pub fn methods(&self) -> impl Iterator<Item = MethodTotals> {
+        let counted = self.0.by_method.iter().zip(&self.0.upstream_by_method);
+        MethodLabel::all().zip(counted).map(|(method, (counts, seconds))| {
+            MethodTotals::new(method, counts.each_ref().map(Counter::get), seconds.snapshot())
+        })
+    }
+
     pub(super) fn call_ended(
         &self,
         method: MethodLabel,
@@ -287,7 +299,12 @@ impl Metrics {
         elapsed: Duration,
     ) {
         self.0.by_method[method.index()][counted.index()].inc();
-        self.0.by_from[counted.served_from(waited) as usize].observe(elapsed);
+        let from = counted.served_from(waited);
+        self.0.by_from[from as usize].observe(elapsed);
+        // Only calls that waited pay for a second histogram.
+        if from == ServedFrom::Upstream {
+            self.0.upstream_by_method[method.index()].observe(elapsed);
+        }
     }
 
     /// Adds the size of a result that was served from memory.

@@ -16,6 +16,7 @@
 //! head        the view of the canonical chain, and its refresh
 //! parts       the components that a proxy is built from
 //! metrics     metrics of the proxy
+//! method_totals  calls of one method, by result
 //! call        one call: request, client, packet, result
 //! config      sections [chain] and [methods]
 //! reorgs      the latest reorgs
@@ -30,6 +31,7 @@ mod glob;
 mod head;
 mod layers;
 mod lookup;
+mod method_totals;
 mod metrics;
 mod miss;
 mod operate;
@@ -52,6 +54,7 @@ pub use self::{
     config::{ChainConfig, Config, Follow, MethodsConfig},
     error::{CallError, MethodRule},
     glob::GlobError,
+    method_totals::MethodTotals,
     metrics::{Metrics, Totals},
     operate::{
         follower::Follower,

@@ -17,7 +17,11 @@ use prometheus_client::{
 };
 
 use super::UpstreamError;
-use crate::{eth::MethodLabel, histogram::Histogram, jsonrpc::Answer};
+use crate::{
+    eth::MethodLabel,
+    histogram::{Histogram, Snapshot},
+    jsonrpc::Answer,
+};
 
 /// Outcome of a call that returned a result.
 pub(super) const RESULT: &str = "result";
@@ -35,6 +39,7 @@ struct MetricFamilies {
     calls: Family<OutcomeLabels, Counter>,
     endpoint_calls: Family<EndpointCallLabels, Counter>,
     endpoint_mismatches: Family<MismatchLabels, Counter>,
+    endpoint_seconds: Family<EndpointLabels, Histogram>,
     series: Mutex<BTreeMap<String, EndpointSeries>>,
     seconds: Histogram,
     in_flight: Gauge,
@@ -60,6 +65,24 @@ struct MismatchLabels {
     reason: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EndpointLabels {
+    endpoint: String,
+}
+
+/// Calls sent to one endpoint since its start or since the reload that added it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndpointTotals {
+    /// Calls sent, including those that failed or were cut off.
+    pub calls: u64,
+    /// Calls that failed or whose answer failed verification. Excludes rate limits and the node's own error objects.
+    pub errors: u64,
+    /// Calls that the endpoint refused because of a rate limit.
+    pub rate_limited: u64,
+    /// Durations of the requests.
+    pub seconds: Snapshot,
+}
+
 /// The series under one endpoint name.
 #[derive(Debug, Default)]
 struct EndpointSeries {
@@ -78,6 +101,10 @@ pub(super) struct EndpointMetrics {
     /// Cached counters for results, in total and by method, which save a lookup per call.
     all_results: Counter,
     results: Vec<OnceLock<Counter>>,
+    calls: Counter,
+    errors: Counter,
+    rate_limited: Counter,
+    seconds: Histogram,
 }
 
 /// Counts a request as in flight until dropped.
@@ -96,8 +123,8 @@ pub(super) fn outcome(answer: Result<&Answer, &UpstreamError>) -> &'static str {
 
 impl Metrics {
     /// Registers `upstream_calls_total{outcome}`, `endpoint_calls_total{endpoint,method,outcome}`,
-    /// `endpoint_mismatches_total{endpoint,reason}`, `upstream_seconds`, `upstream_in_flight`, `upstream_hedges_total`
-    /// and `upstream_hedge_wins_total`.
+    /// `endpoint_mismatches_total{endpoint,reason}`, `endpoint_seconds{endpoint}`, `upstream_seconds`,
+    /// `upstream_in_flight`, `upstream_hedges_total` and `upstream_hedge_wins_total`.
     pub fn register(registry: &mut Registry) -> Self {
         let inner = MetricFamilies::default();
         registry.register(
@@ -114,6 +141,11 @@ impl Metrics {
             "endpoint_mismatches",
             "Answers that failed verification, by endpoint and reason",
             inner.endpoint_mismatches.clone(),
+        );
+        registry.register(
+            "endpoint_seconds",
+            "Duration of requests to each configured endpoint in seconds",
+            inner.endpoint_seconds.clone(),
         );
         registry.register(
             "upstream_seconds",
@@ -151,6 +183,13 @@ impl Metrics {
             name: name.to_owned(),
             all_results: self.0.calls.get_or_create_owned(&OutcomeLabels { outcome: RESULT }),
             results: MethodLabel::all().map(|_| OnceLock::new()).collect(),
+            calls: Counter::default(),
+            errors: Counter::default(),
+            rate_limited: Counter::default(),
+            seconds: self
+                .0
+                .endpoint_seconds
+                .get_or_create_owned(&EndpointLabels { endpoint: name.to_owned() }),
         }
     }
 
@@ -178,15 +217,35 @@ impl EndpointMetrics {
 
     pub(super) fn request_ended(&self, elapsed: Duration) {
         self.all.0.seconds.observe(elapsed);
+        self.seconds.observe(elapsed);
+    }
+
+    /// Returns the totals of this endpoint.
+    pub(super) fn totals(&self) -> EndpointTotals {
+        EndpointTotals {
+            calls: self.calls.get(),
+            errors: self.errors.get(),
+            rate_limited: self.rate_limited.get(),
+            seconds: self.seconds.snapshot(),
+        }
+    }
+
+    /// Counts a call that the endpoint refused because of a rate limit, with an HTTP status or an error object.
+    pub(super) fn rate_limited(&self) {
+        self.rate_limited.inc();
     }
 
     pub(super) fn call_ended(&self, method: &str, answer: Result<&Answer, &UpstreamError>) {
         let inner = &self.all.0;
         let method = MethodLabel::of(method);
+        self.calls.inc();
         if let Ok(Answer::Result(_)) = answer {
             self.all_results.inc();
             self.results[method.index()].get_or_init(|| self.counter(method, RESULT)).inc();
             return;
+        }
+        if matches!(answer, Err(error) if !matches!(error, UpstreamError::RateLimited { .. })) {
+            self.errors.inc();
         }
         let outcome = outcome(answer);
         inner.calls.get_or_create(&OutcomeLabels { outcome }).inc();
@@ -201,6 +260,7 @@ impl EndpointMetrics {
 
     /// Counts a call whose attempt was dropped.
     pub(super) fn call_cut_off(&self, method: &str) {
+        self.calls.inc();
         self.all.0.calls.get_or_create(&OutcomeLabels { outcome: CUT_OFF }).inc();
         self.counter(MethodLabel::of(method), CUT_OFF).inc();
     }
@@ -225,6 +285,7 @@ impl Drop for EndpointMetrics {
         {
             inner.endpoint_calls.remove(&EndpointCallLabels { endpoint: self.name.clone(), method, outcome });
         }
+        inner.endpoint_seconds.remove(&EndpointLabels { endpoint: self.name.clone() });
         for reason in std::mem::take(&mut series_of_name.reasons) {
             inner.endpoint_mismatches.remove(&MismatchLabels { endpoint: self.name.clone(), reason });
         }

@@ -45,7 +45,7 @@ pub use self::{
     error::{Mismatch, Retry, UpstreamError, Words, WrongChain},
     id::EndpointId,
     identity::{ChainIdentity, IdentityError, IdentityState, is_development},
-    metrics::Metrics,
+    metrics::{EndpointTotals, Metrics},
     node_error::{is_absence, is_internal, is_rate_limit, is_unknown_block},
     pool::{EndpointParts, Identity},
     stack::Upstream,

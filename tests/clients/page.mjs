@@ -1,66 +1,20 @@
-// The status page in a real browser: node page.mjs ADMIN_URL PROXY_URL NODE_URL CHROMIUM SCREENSHOTS
-// Calls the proxy and checks that the page shows it.
+// The status page in a real browser: node page.mjs ADMIN_URL PROXY_URL NODE_URL CHROMIUM SCREENSHOTS [PICTURES]
+// Calls the proxy and checks that the page shows it. With PICTURES, writes the pictures of the documentation there, after
+// ten minutes of load.
 
 import assert from 'node:assert/strict'
-import { mkdir } from 'node:fs/promises'
 import path from 'node:path'
-import { chromium } from 'playwright-core'
+import { giveUpAfter, launch, lookAtAll, looks, open, PATIENCE, problems, steps, watch } from './browser.mjs'
 
-const [adminUrl, proxyUrl, nodeUrl, executablePath, screenshots] = process.argv.slice(2)
+const [adminUrl, proxyUrl, nodeUrl, executablePath, screenshots, pictures] = process.argv.slice(2)
 if (!screenshots) {
-  console.error('usage: node page.mjs ADMIN_URL PROXY_URL NODE_URL CHROMIUM SCREENSHOTS')
+  console.error('usage: node page.mjs ADMIN_URL PROXY_URL NODE_URL CHROMIUM SCREENSHOTS [PICTURES]')
   process.exit(2)
 }
-setTimeout(() => {
-  console.log('FAIL timed out after 300 s')
-  process.exit(1)
-}, 300_000).unref()
+giveUpAfter(pictures ? 1200 : 300)
 
-// Longer than any step takes on a busy machine.
-const PATIENCE = 120_000
-
-await mkdir(screenshots, { recursive: true })
-
-// Debian's browser, possibly as root, without background requests.
-const args = [
-  '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--disable-quic', '--no-first-run', '--disable-background-networking',
-  '--disable-component-update', '--disable-sync',
-]
-const browser = await chromium.launch({ executablePath, headless: true, args })
-
-const problems = []
-function watch(page, name, origins) {
-  page.on('console', (message) => {
-    // The browser logs these expected responses as errors.
-    if (/status of 40[01]/.test(message.text()) && /\/(lookup|purge)\?/.test(message.location().url)) return
-    if (['error', 'warning'].includes(message.type())) problems.push(`${name}: ${message.text()}`)
-  })
-  page.on('pageerror', (error) => problems.push(`${name}: ${error.stack}`))
-  page.on('request', (request) => {
-    if (!origins.includes(new URL(request.url()).origin)) problems.push(`${name}: asked for ${request.url()}`)
-  })
-  return page
-}
-
-async function open(name, options) {
-  const context = await browser.newContext(options)
-  context.setDefaultTimeout(PATIENCE)
-  const page = watch(await context.newPage(), name, [adminUrl])
-  await page.goto(`${adminUrl}/`)
-  await page.waitForFunction(() => document.getElementById('state-text').textContent === 'ready')
-  return page
-}
-
-async function step(name, run) {
-  try {
-    await run()
-    console.log(`ok ${name}`)
-  } catch (error) {
-    console.log(`FAIL ${name}: ${error.stack}\n${problems.join('\n')}\n${await page.innerText('body')}`)
-    await browser.close()
-    process.exit(1)
-  }
-}
+const browser = await launch(executablePath, screenshots)
+const status = async () => (await fetch(`${adminUrl}/status`)).json()
 
 let id = 0
 async function call(method, params) {
@@ -69,27 +23,40 @@ async function call(method, params) {
   return response.json()
 }
 
-// The calls of a dapp: the head, its receipts, and repeatedly older blocks.
+// The calls of a dapp and an indexer: the head, its receipts, older blocks again and again, and state.
+const ACCOUNT = `0x${'11'.repeat(20)}`
 let loading = true
 async function load() {
-  while (loading) {
+  for (let round = 0; loading; round += 1) {
     const { result: head } = await call('eth_getBlockByNumber', ['latest', false])
-    const older = Array.from({ length: 12 }, (_, at) => call('eth_getBlockByNumber', [`0x${((at * 3) % 36).toString(16)}`, at % 2 === 0]))
-    const receipts = head.transactions.slice(0, 4).map((hash) => call('eth_getTransactionReceipt', [hash]))
-    await Promise.all([...older, ...receipts, call('debug_unknown', [])])
+    const older = Array.from({ length: 9 }, (_, at) => call('eth_getBlockByNumber', [`0x${((at * 3) % 36).toString(16)}`, at % 2 === 0]))
+    const receipts = head.transactions.slice(0, 3).map((hash) => call('eth_getTransactionReceipt', [hash]))
+    const others = [call('eth_blockNumber', []), call('eth_chainId', []), call('eth_getBlockReceipts', [`0x${(round % 36).toString(16)}`])]
+    if (round % 4 === 0) others.push(call('eth_call', [{ to: ACCOUNT }, 'latest']), call('eth_getBalance', [ACCOUNT, 'latest']))
+    if (round % 50 === 0) others.push(call('debug_unknown', []))
+    await Promise.all([...older, ...receipts, ...others])
     await new Promise((resolve) => setTimeout(resolve, 40))
   }
 }
 
 const figure = (page, name) => page.textContent(`#${name}`)
-const count = async (page) => Number((await figure(page, 'saved')).replace('−', '-').replace(/\s/g, ''))
+const numeric = (text) => Number(text.replace('−', '-').replace(/[^\d.-]/g, ''))
+const count = async (page) => numeric(await figure(page, 'saved'))
 
-const page = await open('light', { colorScheme: 'light', viewport: { width: 1200, height: 900 } })
+const page = await open(browser, adminUrl, 'light', { colorScheme: 'light', viewport: { width: 1440, height: 900 } })
+const step = steps(browser, () => page)
 
 await step('before the first call the page shows instructions', async () => {
   assert.match(await figure(page, 'saved-how'), new RegExp(`No calls yet.*${proxyUrl}`))
   assert.match(await page.textContent('#ratio .empty'), /No calls yet/)
   assert.equal(await page.isVisible('#ratio .empty'), true)
+  assert.match(await figure(page, 'methods'), /No calls yet/)
+  assert.equal(await page.isVisible('#worth-tile'), false)
+  assert.match(await figure(page, 'where'), /^Holdfast demo chain, chain 7331117$/)
+})
+
+await step('a young instance looks right, in every size and colour', async () => {
+  assert.deepEqual(await lookAtAll(browser, adminUrl, screenshots, 'young'), [])
 })
 
 const loaded = load()
@@ -103,34 +70,147 @@ await step('figures change under load, and plots have lines', async () => {
     assert.equal(await page.isVisible(`#${plot} .empty`), false)
     assert.match(await page.getAttribute(`#${plot} svg`, 'aria-label'), /now [\d<]/)
   }
-  assert.match(await figure(page, 'endpoints'), /(?<!un)healthy/)
   assert.match(await figure(page, 'chain'), /Head\d\d/)
+  assert.match(await figure(page, 'share-how'), /of .* calls$/)
 })
 
-await step('a typed price is applied and remembered', async () => {
-  await page.fill('#price', '1000000 €')
-  const [saved, worth] = await page.evaluate(() => ['saved', 'worth'].map((name) => document.getElementById(name).textContent))
-  assert.equal(worth.replace(/\s/g, ''), `${saved.replace(/\s/g, '')}.00€`)
+await step('methods are listed with their hit ratio, errors and times', async () => {
+  const row = (method) => page.locator('#methods tr', { has: page.locator('th', { hasText: method }) })
+  const read = async (method) => {
+    const cells = await row(method).locator('td').evaluateAll((cells) => cells.map((cell) => [cell.dataset.label, cell.textContent]))
+    return Object.fromEntries(cells)
+  }
+  await page.waitForFunction(() => /eth_call/.test(document.getElementById('methods').textContent) && /other methods/.test(document.getElementById('methods').textContent))
+  // The times come with the next sample of the history.
+  await page.waitForFunction(() => /s$/.test(document.querySelector('#methods tr td[data-label="Miss p99"]').textContent))
+  const blocks = await read('eth_getBlockByNumber')
+  assert.ok(numeric(blocks.Calls) > 50, JSON.stringify(blocks))
+  assert.ok(numeric(blocks['Hit ratio']) > 50 && blocks['Not cacheable'] === '–', JSON.stringify(blocks))
+  const forwarded = await read('eth_call')
+  assert.equal(forwarded['Hit ratio'], '–')
+  assert.ok(numeric(forwarded['Not cacheable']) > 0, JSON.stringify(forwarded))
+  const other = await read('other methods')
+  assert.ok(numeric(other.Errors) > 0, JSON.stringify(other))
+  assert.match(await row('other methods').locator('[data-label=Errors]').getAttribute('title'), /refused/)
+  const shown = await page.locator('#methods tr').count()
+  assert.equal(shown, (await status()).methods.length)
+})
+
+await step('endpoints are listed with their state, calls and times', async () => {
+  const endpoint = page.locator('#endpoints .endpoint').first()
+  await page.waitForFunction(() => /s$/.test(document.querySelector('#endpoints [data-label=p99]').textContent))
+  assert.match(await endpoint.locator('th').innerText(), /own-node\s+healthy, primary, block \d+/)
+  assert.ok(numeric(await endpoint.locator('[data-label=Calls]').innerText()) > 10)
+  assert.equal(await endpoint.locator('[data-label=Rate-limited]').innerText(), '–')
+  assert.equal(await page.locator('#endpoints .endpoint').count(), 2)
+})
+
+await step('the saved money is an estimate for a month, with prices of providers', async () => {
+  await page.waitForSelector('#worth-tile:not([hidden])')
+  assert.match((await page.innerText('#worth-tile')).replace(/\s+/g, ' '), /≈ \$[\d ]+ a month at this rate/)
+  assert.equal(await figure(page, 'price-unit'), 'per million calls')
+
+  // At a price of 1 per call, the figure is the number of calls saved in a month.
+  const monthly = async () => {
+    await page.fill('#price', '1000000 €')
+    assert.match(await figure(page, 'worth'), /^≈ [\d\s]+€$/)
+    return numeric(await figure(page, 'worth'))
+  }
+  const { saved, uptime_seconds: uptime, methods } = await status()
+  const calls = await monthly()
+  const expected = (saved.calls / uptime) * 30 * 86400
+  assert.ok(calls > expected * 0.5 && calls < expected * 2, `${calls} is far from ${expected}`)
+
+  // Alchemy charges compute units, by method.
+  await page.selectOption('#preset', 'alchemy')
+  assert.deepEqual([await page.inputValue('#price'), await figure(page, 'price-unit')], ['$0.45', 'per million compute units'])
+  const without = methods.map(({ method, hits, joined }) => [hits + joined, { eth_blockNumber: 10, eth_chainId: 0 }[method] ?? 20])
+  const all = without.reduce((sum, [count]) => sum + count, 0)
+  const each = without.reduce((sum, [count, units]) => sum + count * units, 0) / all
+  const units = await monthly()
+  assert.ok(Math.abs(units / calls / each - 1) < 0.25, `${units} units of ${calls} calls at ${each} each`)
+
   await page.fill('#price', 'much')
   assert.equal(await page.getAttribute('#price', 'aria-invalid'), 'true')
+  await page.fill('#price', '$0.40')
   await page.reload()
-  await page.waitForFunction(() => document.getElementById('worth').textContent.includes('€'))
-  await page.fill('#price', '$2.00')
+  await page.waitForSelector('#worth-tile:not([hidden])')
+  assert.deepEqual([await page.inputValue('#preset'), await page.inputValue('#price')], ['alchemy', '$0.40'])
+  await page.selectOption('#preset', 'quicknode')
+  assert.equal(await page.inputValue('#price'), '$0.61')
+
+  // A small amount is hidden, but not while the price is being edited.
+  await page.fill('#price', '$0')
+  assert.match(await figure(page, 'worth'), /^< \$1$/)
+  await page.focus('#query')
+  await page.waitForSelector('#worth-tile', { state: 'hidden' })
+  await page.evaluate(() => localStorage.clear())
+  await page.reload()
+  await page.waitForSelector('#worth-tile:not([hidden])')
+})
+
+await step('savings and plots are visible at once in a window of 1440 by 900', async () => {
+  for (const width of [1100, 1440]) {
+    await page.setViewportSize({ width, height: 900 })
+    const bottom = await page.$eval('#plots', (plots) => plots.getBoundingClientRect().bottom)
+    assert.ok(bottom <= 900, `${width}: the plots end at ${bottom}`)
+  }
+  // The page uses the whole width of a large screen.
+  await page.setViewportSize({ width: 2560, height: 1440 })
+  const used = await page.$eval('#plots', (plots) => plots.getBoundingClientRect().width)
+  assert.ok(used > 2560 * 0.9, `${used}`)
+  await page.setViewportSize({ width: 1440, height: 900 })
 })
 
 await step('the keyboard operates the page', async () => {
-  await page.keyboard.press('Escape')
   await page.focus('[data-range=fine]')
   await page.keyboard.press('Tab')
   await page.keyboard.press('Enter')
   assert.equal(await page.getAttribute('[data-range=coarse]', 'aria-pressed'), 'true')
   const outline = await page.$eval('[data-range=coarse]', (button) => getComputedStyle(button).outlineStyle)
   assert.equal(outline, 'solid')
+})
+
+await step('the range of 24 hours shows the time since the start', async () => {
+  const [plot, line] = await page.$eval('#rate', (plot) => [plot, plot.querySelector('path.first.line')].map((part) => part.getBoundingClientRect().width))
+  assert.ok(line > plot * 0.7, `a line of ${line} in a plot of ${plot}`)
+  const [, minutes] = /^last (?:(\d+).min ?)?(?:\d+.s)?, a point every 2.s$/.exec(await figure(page, 'bins')) ?? assert.fail(await figure(page, 'bins'))
+  assert.ok(Number(minutes ?? 0) < 10)
   await page.click('[data-range=fine]')
 })
 
+await step('labels of the axes do not collide, whatever the period and the width', async () => {
+  const flaws = await page.evaluate(async () => {
+    const { Plot } = await import('/plot.js')
+    const flaws = []
+    const end = Date.UTC(2026, 10, 17, 7, 44, 2)
+    const ticks = [1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1].map((value) => [value, '100\u202fms'])
+    for (const width of [240, 330, 420, 700, 1300]) {
+      const element = document.querySelector('#plots figure .plot').cloneNode()
+      element.style.width = `${width}px`
+      document.querySelector('#plots figure').append(element)
+      const plot = new Plot(element)
+      for (let seconds = 10; seconds <= 86400; seconds = Math.ceil(seconds * 1.07)) {
+        plot.show({ span: [end - seconds * 1000, end], points: [], ticks, y: (value) => (Math.log10(value) + 6) / 6, layers: [], summary: '', quiet: false, empty: '' })
+        const labels = [...element.querySelectorAll('text')].map((text) => [text.textContent, text.getBoundingClientRect()])
+        const times = labels.filter(([text]) => text.includes(':'))
+        if (seconds > 30 && times.length < 1) flaws.push(`${seconds} s in ${width} px: no label`)
+        for (const [at, [text, one]] of times.entries()) {
+          const next = times[at + 1]?.[1]
+          if (next && next.left < one.right + 4) flaws.push(`${seconds} s in ${width} px: ${text} touches the next label`)
+        }
+        const edge = element.getBoundingClientRect()
+        for (const [text, { left, right }] of labels) if (left < edge.left - 1 || right > edge.right + 1) flaws.push(`${seconds} s in ${width} px: ${text} is cut off`)
+      }
+      element.remove()
+    }
+    return flaws
+  })
+  assert.deepEqual(flaws, [])
+})
+
 await step('refusals and a reorg are shown', async () => {
-  await page.waitForFunction(() => /invalid params/.test(document.getElementById('refusals').textContent))
+  await page.waitForFunction(() => /invalid params.*−32601/.test(document.getElementById('refusals').textContent))
   await page.waitForFunction(() => /1 block replaced/.test(document.getElementById('reorgs').textContent))
 })
 
@@ -142,14 +222,14 @@ await step('a block and a transaction are looked up and purged with the keyboard
   await page.waitForSelector('#found article')
   const found = await figure(page, 'found')
   assert.match(found, /Block 3/)
-  for (const part of [block.hash, 'final', 'whole block', 'proved', `from ${nodeUrl}`]) assert.ok(found.includes(part), `${part} is not in ${found}`)
+  for (const part of [block.hash, 'finalized', 'whole block', 'proved', 'from own-node', 'Transactions25']) assert.ok(found.includes(part), `${part} is not in ${found}`)
+  assert.match(found, /Time.*2025/)
   assert.match(await figure(page, 'said'), /Found, \d entr(y|ies) in the cache/)
 
   await page.fill('#query', block.transactions[1].hash)
   await page.keyboard.press('Enter')
-  await page.waitForFunction(() => /Transaction/.test(document.getElementById('found').textContent))
+  await page.waitForFunction(() => /Transaction0x/.test(document.getElementById('found').textContent))
   assert.match(await figure(page, 'found'), /Position1/)
-  await page.screenshot({ path: path.join(screenshots, 'lookup.png') })
 
   // The page asks for confirmation; cancelling is as easy as confirming.
   await page.click('#found article > button')
@@ -163,22 +243,38 @@ await step('a block and a transaction are looked up and purged with the keyboard
   await page.waitForFunction(() => /Purged: \d/.test(document.getElementById('found').textContent))
   assert.equal(await page.evaluate(() => document.activeElement.id), 'query')
 
-  for (const [query, problem] of [['0x12345678901234567', /a hash has 64 hex digits/], ['latest', /expected the hash/]]) {
+  for (const [query, problem] of [['0x12345678901234567', /A hash has 64 hex digits.*\.$/], ['latest', /Expected the hash[^;]*\.$/]]) {
     await page.fill('#query', query)
     await page.keyboard.press('Enter')
-    await page.waitForSelector('#query-problem:not([hidden])')
     await page.waitForFunction((text) => new RegExp(text).test(document.getElementById('query-problem').textContent), problem.source)
     assert.equal(await page.getAttribute('#query', 'aria-invalid'), 'true')
   }
-  await page.fill('#query', '')
-  assert.equal(await page.isVisible('#found'), false)
-  await page.fill('#query', '3')
-  await page.keyboard.press('Enter')
-  await page.waitForSelector('#found article')
 })
 
-const dark = await open('dark', { colorScheme: 'dark', viewport: { width: 1200, height: 900 } })
+await step('the look-up result is closed with a button, with Escape, and with an empty field', async () => {
+  const lookUp = async () => {
+    await page.fill('#query', '3')
+    await page.press('#query', 'Enter')
+    await page.waitForSelector('#found article')
+  }
+  const isClosed = async () => {
+    assert.equal(await page.isVisible('#found'), false)
+    assert.deepEqual([await page.inputValue('#query'), await page.evaluate(() => document.activeElement.id)], ['', 'query'])
+  }
+  await lookUp()
+  await page.getByRole('button', { name: 'Close' }).click()
+  await isClosed()
+  await lookUp()
+  await page.focus('#found article > button')
+  await page.keyboard.press('Escape')
+  await isClosed()
+  await lookUp()
+  await page.fill('#query', '')
+  await isClosed()
+})
+
 await step('the page asks for a required token', async () => {
+  const dark = await open(browser, adminUrl, 'dark', { colorScheme: 'dark', viewport: { width: 1200, height: 900 } })
   await dark.route('**/purge?*', (route) => (route.request().headers().authorization === 'Bearer hf_right' ? route.continue() : route.fulfill({ status: 401, body: 'this request needs the admin token' })))
   await call('eth_getBlockByNumber', ['0x6', true])
   await dark.fill('#query', '6')
@@ -190,34 +286,47 @@ await step('the page asks for a required token', async () => {
     await dark.waitForFunction((text) => new RegExp(text).test(document.querySelector('#found .confirm .how').textContent), said.source)
     assert.equal(await dark.evaluate(() => document.activeElement.className), 'token')
     await dark.keyboard.type(token)
-    if (token === 'hf_right') await dark.screenshot({ path: path.join(screenshots, 'token.png') })
+    if (token === 'hf_right') {
+      assert.deepEqual(await looks(dark), [])
+      await dark.screenshot({ path: path.join(screenshots, 'token.png') })
+    }
     await dark.keyboard.press('Enter')
   }
   await dark.waitForFunction(() => /Purged: \d/.test(document.getElementById('found').textContent))
+  await dark.context().close()
 })
-const phone = await open('phone', { colorScheme: 'light', viewport: { width: 360, height: 740 }, deviceScaleFactor: 2, isMobile: true, hasTouch: true })
 
 await step('the page fits a phone, down to 320 pixels', async () => {
-  for (const width of [320, 360, 414]) {
+  const phone = await open(browser, adminUrl, 'phone', { viewport: { width: 360, height: 740 }, deviceScaleFactor: 2, isMobile: true, hasTouch: true })
+  for (const width of [320, 360, 375, 414, 700, 1000]) {
     await phone.setViewportSize({ width, height: 740 })
-    const beyond = await phone.evaluate(() => document.documentElement.scrollWidth - innerWidth)
-    assert.ok(beyond <= 0, `${width}: ${beyond} beyond`)
+    assert.deepEqual(await looks(phone), [], `at ${width}`)
   }
-  await phone.setViewportSize({ width: 360, height: 740 })
+  await phone.context().close()
 })
 
-await step('screenshots', async () => {
-  for (const shown of [dark, phone]) {
-    await shown.fill('#query', '3')
-    await shown.press('#query', 'Enter')
-    await shown.waitForSelector('#found article')
+if (pictures) await new Promise((resolve) => setTimeout(resolve, 600_000))
+
+await step('a loaded instance looks right, in every size and colour', async () => {
+  assert.deepEqual(await lookAtAll(browser, adminUrl, screenshots, 'loaded', (page) => page.waitForTimeout(1500)), [])
+  const withResult = async (page) => {
+    await page.fill('#query', '3')
+    await page.press('#query', 'Enter')
+    await page.waitForSelector('#found article')
   }
-  await page.waitForTimeout(6000)
-  for (const [name, shown] of Object.entries({ light: page, dark, phone })) {
-    await shown.mouse.move(0, 0)
-    await shown.screenshot({ path: path.join(screenshots, `${name}.png`), fullPage: true })
-  }
+  assert.deepEqual(await lookAtAll(browser, adminUrl, screenshots, 'lookup', withResult), [])
 })
+
+if (pictures) {
+  await step('pictures for the documentation', async () => {
+    for (const [colorScheme, name] of [['light', 'status-page.png'], ['dark', 'status-page-dark.png']]) {
+      const shown = await open(browser, adminUrl, name, { colorScheme, viewport: { width: 1440, height: 900 } })
+      await shown.waitForTimeout(1500)
+      await shown.screenshot({ path: path.join(pictures, name) })
+      await shown.context().close()
+    }
+  })
+}
 
 await step('a stitched gzip answer is decoded by the browser', async () => {
   // The status page may connect only to its own listener; this context bypasses that policy.

@@ -1,6 +1,6 @@
 // The search box: looks up the cached entries of a block or a transaction, and purges them.
 
-import { $, bytes, dot, element, pair, plural, say, small, span, whole } from './words.js'
+import { $, bytes, dot, element, pair, plural, say, sentence, small, span, whole } from './words.js'
 
 const KINDS = {
   block: 'whole block',
@@ -12,10 +12,10 @@ const KINDS = {
 }
 const CANONICITY = {
   final: ['good', 'finalized'],
-  tracked: ['good', 'canonical: on the tracked branch'],
-  asked: ['good', 'canonical: confirmed by the upstream a moment ago'],
-  orphaned: ['warn', 'orphaned: not canonical'],
-  unknown: ['quiet', 'not known to be canonical: a call by number asks the node'],
+  tracked: ['good', 'canonical, not final yet'],
+  asked: ['good', 'canonical, confirmed by the upstream a moment ago'],
+  orphaned: ['warn', 'orphaned, not canonical'],
+  unknown: ['quiet', 'not known to be canonical; a call by number asks the node'],
 }
 const VERIFIED = {
   proved: 'proved by Ethereum’s hashes',
@@ -33,9 +33,17 @@ function entry(held) {
     held.verified ? small(VERIFIED[held.verified] ?? held.verified) : null, element('small', {}, ...from))
 }
 
+// Joins the compressed copies of a block and of its receipts, which have nothing to tell them apart.
+function joined(entries) {
+  const copies = entries.filter(({ kind }) => kind === 'deflated')
+  if (copies.length < 2) return entries
+  const all = { ...copies[0], kind: 'compressed copies of the block and its receipts', bytes: copies.reduce((sum, { bytes }) => sum + bytes, 0) }
+  return [...entries.filter(({ kind }) => kind !== 'deflated'), all]
+}
+
 function thing(title, hash, rows, found) {
   const [tone, canonicity] = CANONICITY[found.canonicity] ?? ['quiet', found.canonicity]
-  const entries = found.entries.length ? found.entries.map(entry) : [element('li', { className: 'none' }, 'No entries in the cache.')]
+  const entries = found.entries.length ? joined(found.entries).map(entry) : [element('li', { className: 'none' }, 'No entries in the cache.')]
   const made = element('article', {},
     element('h3', {}, title),
     element('p', {}, element('code', {}, hash)),
@@ -51,7 +59,12 @@ function thing(title, hash, rows, found) {
 }
 
 function told(found) {
-  const blocks = found.blocks.map((block) => thing(block.number == null ? 'Block' : `Block ${whole(block.number)}`, block.hash, [], block))
+  const blocks = found.blocks.map((block) => {
+    const rows = []
+    if (block.timestamp != null) rows.push(pair('Time', new Date(block.timestamp * 1000).toLocaleString([], { dateStyle: 'medium', timeStyle: 'medium', hourCycle: 'h23' })))
+    if (block.transactions != null) rows.push(pair('Transactions', whole(block.transactions)))
+    return thing(block.number == null ? 'Block' : `Block ${whole(block.number)}`, block.hash, rows, block)
+  })
   const places = found.transactions.map((place) => {
     const rows = [pair('Block', [whole(place.number), ' ', element('code', {}, place.block)]), pair('Position', whole(place.index))]
     return thing('Transaction', place.hash, rows, place)
@@ -69,8 +82,18 @@ function summary(found) {
 }
 
 function show(children) {
-  $('found').replaceChildren(...children)
+  const close = element('button', { type: 'button', className: 'plain', title: 'Escape' }, 'Close')
+  close.addEventListener('click', closeResult)
+  const heading = element('div', { className: 'heading' }, element('h2', {}, 'In the cache'), close)
+  $('found').replaceChildren(...(children.length ? [heading, ...children] : []))
   $('found').hidden = children.length === 0
+}
+
+function closeResult() {
+  $('query').value = ''
+  problem('')
+  show([])
+  $('query').focus()
 }
 
 function problem(text) {
@@ -94,13 +117,14 @@ async function lookUp() {
     const found = await read(await fetch(`/lookup?q=${encodeURIComponent(query)}`))
     if (found.error) {
       show([])
-      return problem(found.error)
+      // The hint after the semicolon is for programs.
+      return problem(sentence(found.error.replace(/; as in \/lookup.*/, '')))
     }
     problem('')
     show(told(found))
     say(summary(found))
   } catch {
-    problem('not connected')
+    problem('Not connected.')
   }
 }
 
@@ -135,11 +159,11 @@ function confirmPurge(article, forget, hash, found) {
       await lookUp()
       const left = purged.left_in.length ? `, but it may still be in ${purged.left_in.join(' and ')}` : ''
       const text = `Purged: ${plural(purged.purged.length, 'entry', 'entries')}, ${bytes(purged.bytes)}${left}`
-      $('found').prepend(element('p', { className: 'how' }, `${text}.`))
+      $('found').querySelector('.heading').after(element('p', { className: 'how' }, `${text}.`))
       say(text)
       $('query').focus()
     } catch {
-      what.textContent = 'not connected'
+      what.textContent = 'Not connected.'
     }
   })
   forget.replaceWith(asked)
@@ -150,6 +174,10 @@ export function startLookUp() {
   $('lookup').addEventListener('submit', (event) => {
     event.preventDefault()
     lookUp()
+  })
+  document.addEventListener('keydown', (event) => {
+    const isOpen = !$('found').hidden || !$('query-problem').hidden
+    if (event.key === 'Escape' && isOpen) closeResult()
   })
   $('query').addEventListener('input', () => { if (!$('query').value.trim()) lookUp() })
 }

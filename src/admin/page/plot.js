@@ -1,7 +1,7 @@
 // Line plots over time, as SVG. Each update redraws the whole plot: a few hundred points per second are cheap.
 
 const NS = 'http://www.w3.org/2000/svg'
-const LEFT = 44
+const LEFT = 56
 const RIGHT = 8
 const TOP = 10
 const BOTTOM = 22
@@ -35,17 +35,32 @@ export function ceiling(value) {
   return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((times) => times * power).find((round) => round >= value * 0.999)
 }
 
-// Returns times for the axis, as many as fit with their labels.
-function instants([from, to], width) {
+// Width of a character of a label on the time axis, and the least space between two labels.
+const CHARACTER = 8.2
+const SPACE = 14
+
+// Returns times for the axis with their labels, and the middle of each label: as many as fit without touching. Labels at
+// the edges move inwards.
+function instants([from, to], x, width) {
   const minute = 60_000
   const steps = [10_000, 30_000, minute, 2 * minute, 5 * minute, 15 * minute, 60 * minute, 180 * minute, 360 * minute]
-  const step = steps.find((step) => ((to - from) / step) * (step < minute ? 72 : 56) <= width) ?? 720 * minute
+  const wide = (step) => (step < minute ? 8 : 5) * CHARACTER
+  const step = steps.find((step) => ((to - from) / step) * (wide(step) + SPACE) <= x(to) - x(from)) ?? 720 * minute
   const shift = new Date(from).getTimezoneOffset() * minute
   const found = []
   for (let at = Math.ceil((from - shift) / step) * step + shift; at <= to; at += step) found.push(at)
   const seconds = step < minute ? '2-digit' : undefined
   const written = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: seconds, hourCycle: 'h23' })
-  return found.map((at) => [at, written.format(at)])
+  const half = wide(step) / 2
+  let free = -Infinity
+  const labels = []
+  for (const at of found) {
+    const middle = Math.min(Math.max(x(at), LEFT - 8 + half), width - half)
+    if (middle - half < free) continue
+    labels.push([middle, written.format(at)])
+    free = middle + half + SPACE
+  }
+  return labels
 }
 
 export class Plot {
@@ -96,9 +111,8 @@ export class Plot {
     }
     const base = height - BOTTOM
     make('line', { class: 'base', x1: LEFT, x2: width - RIGHT, y1: base, y2: base }, svg)
-    for (const [at, label] of instants(given.span, width - LEFT - RIGHT)) {
-      const anchor = x(at) > width - 28 ? 'end' : x(at) < LEFT + 20 ? 'start' : 'middle'
-      make('text', { x: number(x(at)), y: height - 5, 'text-anchor': anchor }, svg, label)
+    for (const [middle, label] of instants(given.span, x, width)) {
+      make('text', { x: number(middle), y: height - 5, 'text-anchor': 'middle' }, svg, label)
     }
     const points = given.points.filter((point) => point.time >= from)
     for (const layer of given.layers) this.layer(layer, points, x, y, base)

@@ -20,7 +20,8 @@ export function scaled(value, step, units) {
   return `${three(value)}${THIN}${units[at]}`
 }
 export const bytes = (value) => scaled(value, 1024, ['B', 'KiB', 'MiB', 'GiB', 'TiB'])
-export const seconds = (value) => (value >= 1 ? `${three(value)}${THIN}s` : value >= 1e-3 ? `${three(value * 1e3)}${THIN}ms` : `${three(value * 1e6)}${THIN}µs`)
+// The histogram cannot tell durations below a microsecond apart.
+export const seconds = (value) => (value < 1e-6 ? `<${THIN}1${THIN}µs` : value >= 1 ? `${three(value)}${THIN}s` : value >= 1e-3 ? `${three(value * 1e3)}${THIN}ms` : `${three(value * 1e6)}${THIN}µs`)
 export const rate = (value) => (value < 0.005 ? `0${THIN}/s` : value >= 1e4 ? `${scaled(value, 1000, ['', 'k', 'M'])}/s` : `${three(value)}${THIN}/s`)
 export const percent = (value) => `${value >= 0.9995 ? '100' : value < 0.0005 ? '0' : (value * 100).toFixed(1)}${THIN}%`
 
@@ -33,6 +34,7 @@ export function span(value) {
   const more = rest > 0 && first < 2 ? ` ${rest}${THIN}${units[first + 1][1]}` : ''
   return `${Math.floor(value / size)}${THIN}${unit}${more}`
 }
+export const sentence = (text) => text && `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? '' : '.'}`
 export const plural = (count, one, many = `${one}s`) => `${whole(count)} ${count === 1 ? one : many}`
 
 // ## Elements
@@ -57,6 +59,14 @@ export const pair = (term, value, lead) => [element('dt', {}, term), element('dd
 export const none = (text) => element('li', { className: 'none' }, text)
 export const small = (text) => element('small', {}, text)
 export const dot = () => element('span', { className: 'dot', ariaHidden: 'true' })
+
+// Rows of a table. The label of a cell replaces the column's head on narrow screens.
+export const row = (properties, name, ...cells) => element('tr', { role: 'row', ...properties }, name, ...cells)
+export const heading = (...children) => element('th', { scope: 'row', role: 'rowheader' }, ...children)
+export const cell = (label, text, title = '') => element('td', { role: 'cell', data: { label }, title }, text)
+export function wide(columns, className, ...children) {
+  return element('td', { role: 'cell', colSpan: columns, className }, ...children)
+}
 
 export function say(text) {
   set('said', text)

@@ -64,6 +64,10 @@ impl Metrics {
         metrics
     }
 
+    pub(super) fn evictions(&self) -> u64 {
+        self.by_kind.iter().map(|counted| counted.evictions.get()).sum()
+    }
+
     pub(super) fn may_be(&self, bytes: u64) {
         self.capacity.set(signed(bytes));
     }

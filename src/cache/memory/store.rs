@@ -308,6 +308,11 @@ impl Cache {
         (self.store.entry_count(), self.store.weighted_size())
     }
 
+    /// Returns the number of entries evicted to make room.
+    pub fn evictions(&self) -> u64 {
+        self.metrics.evictions()
+    }
+
     /// Limit of the cache in bytes.
     pub fn capacity(&self) -> u64 {
         self.store.capacity()

@@ -65,6 +65,10 @@ pub struct InspectedBlock {
     pub number: Option<BlockNumber>,
     /// Whether the block is canonical.
     pub standing: Standing,
+    /// Unix timestamp in seconds, if the block is cached.
+    pub timestamp: Option<u64>,
+    /// Number of transactions, if the block is cached.
+    pub transactions: Option<usize>,
     /// Cached entries of this block.
     pub held: Vec<Held>,
 }
@@ -221,11 +225,10 @@ impl Inspector {
                 hashes.push(held.home.block);
             }
         }
-        let inspected = |hash| InspectedBlock {
-            hash,
-            number: Some(number),
-            standing: Standing::of(Home { block: hash, number }, &tracker, now),
-            held: held.iter().filter(|held| held.home.block == hash).cloned().collect(),
+        let inspected = |hash| {
+            let standing = Standing::of(Home { block: hash, number }, &tracker, now);
+            let held = held.iter().filter(|held| held.home.block == hash).cloned().collect();
+            self.inspected(hash, Some(number), standing, held)
         };
         hashes.into_iter().map(inspected).collect()
     }
@@ -240,7 +243,23 @@ impl Inspector {
         }
         let home = |number| Home { block: hash, number };
         let standing = number.map_or(Standing::Unknown, |number| Standing::of(home(number), &tracker, now));
-        vec![InspectedBlock { hash, number, standing, held }]
+        vec![self.inspected(hash, number, standing, held)]
+    }
+
+    fn inspected(
+        &self,
+        hash: BlockHash,
+        number: Option<BlockNumber>,
+        standing: Standing,
+        held: Vec<Held>,
+    ) -> InspectedBlock {
+        let cache = &self.state.cache;
+        let whole = cache.peek_block(hash).map(|block| (block.header().timestamp, block.len()));
+        let facts = whole.or_else(|| {
+            cache.peek_block_with_hashes(hash).map(|block| (block.header().timestamp, block.len()))
+        });
+        let (timestamp, transactions) = facts.map_or((None, None), |(time, count)| (time, Some(count)));
+        InspectedBlock { hash, number, standing, timestamp, transactions, held }
     }
 
     fn places_of(&self, hash: TxHash) -> Vec<InspectedTransaction> {

@@ -234,6 +234,7 @@ fn record(
             if let Answer::Error(error) = answer
                 && node_error::is_rate_limit(call, error)
             {
+                endpoint.metrics.rate_limited();
                 let limit = UpstreamError::rate_limit(error);
                 health.limit(&limit, None, now);
                 drop(health);
@@ -265,6 +266,7 @@ fn record(
             report_end(endpoint, health, begun, now);
         }
         Err(error @ UpstreamError::RateLimited { retry_after, .. }) => {
+            endpoint.metrics.rate_limited();
             health.limit(error, *retry_after, now);
             drop(health);
             warn(endpoint, error, true);

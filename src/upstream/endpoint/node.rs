@@ -157,6 +157,7 @@ impl Endpoint {
             head: health.head,
             last_error: health.last_error.clone(),
             refusal: health.refusal.clone(),
+            totals: self.metrics.totals(),
             outage: health.outage.map(|outage| outage.since.elapsed()),
             last_mismatch: health.last_mismatch.clone(),
             paused: health.paused.map(|until| until.saturating_duration_since(Instant::now())),

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    super::{EndpointId, UpstreamError, identity::IdentityState},
+    super::{EndpointId, EndpointTotals, UpstreamError, identity::IdentityState},
     Health,
 };
 use crate::eth::BlockNumber;
@@ -31,6 +31,8 @@ pub struct EndpointStatus {
     pub last_mismatch: Option<String>,
     /// The last refusal (a rate limit or missing access), if the endpoint has not answered a call since.
     pub refusal: Option<UpstreamError>,
+    /// Calls sent to the endpoint.
+    pub totals: EndpointTotals,
     /// Time since the endpoint began to fail.
     pub outage: Option<Duration>,
     /// The remaining pause after a rate limit.

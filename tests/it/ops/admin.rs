@@ -156,3 +156,107 @@ async fn status_reports_saved_calls_and_reorgs() {
         assert!(reorg["age_seconds"].as_u64().unwrap() < 60);
     }
 }
+
+#[tokio::test]
+async fn status_counts_calls_by_method() {
+    let node = upstream::devchain().blocks(20, 1).run().await;
+    let hour = Duration::from_secs(3600);
+    let proxy = proxy::new().upstream(&node).config(|config| config.chain.max_staleness = hour).run().await;
+    let client = client::http(&proxy);
+    for _ in 0..4 {
+        client.call("eth_getBlockByNumber", json!(["0x3", true])).await;
+    }
+    let address = format!("0x{}", "11".repeat(20));
+    for _ in 0..2 {
+        client.call("eth_getBalance", json!([address, "latest"])).await;
+    }
+    node.fail(Fault::Status(500)).on("eth_gasPrice").always();
+    client.call("eth_gasPrice", json!([])).await;
+    for method in ["debug_evil", "debug_worse", "eth_strange"] {
+        client.call(method, json!([])).await;
+    }
+
+    let methods = client.get(&proxy.admin_url("/status")).await.json()["methods"].clone();
+    let named: Vec<_> = methods.as_array().unwrap().iter().map(|totals| totals["method"].clone()).collect();
+    assert_eq!(
+        named,
+        ["eth_getBlockByNumber", "other", "eth_getBalance", "eth_gasPrice"],
+        "unknown methods are one row, and the most frequent come first"
+    );
+    let columns = ["calls", "hits", "joined", "misses", "not_cacheable", "node_errors", "refused", "failed"];
+    for (row, expected) in [
+        (0, [4, 3, 0, 1, 0, 0, 0, 0]),
+        (1, [3, 0, 0, 0, 0, 1, 2, 0]),
+        (2, [2, 0, 0, 0, 2, 0, 0, 0]),
+        (3, [1, 0, 0, 0, 0, 0, 0, 1]),
+    ] {
+        let counted = columns.map(|column| methods[row][column].as_u64().unwrap());
+        assert_eq!(counted, expected, "{}", methods[row]);
+    }
+
+    // Durations come with the next sample of the history.
+    eventually("the durations of misses", async || {
+        let status = client.get(&proxy.admin_url("/status")).await.json();
+        let [p50, p99] = ["upstream_p50_seconds", "upstream_p99_seconds"]
+            .map(|column| status["methods"][0][column].as_f64());
+        p50.zip(p99).is_some_and(|(p50, p99)| 0.0 < p50 && p50 <= p99)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn status_counts_calls_by_endpoint() {
+    let node = upstream::devchain().blocks(20, 1).run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let client = client::http(&proxy);
+    let endpoint = async || client.get(&proxy.admin_url("/status")).await.json()["endpoints"][0].clone();
+    let count = |endpoint: &serde_json::Value, name: &str| endpoint[name].as_u64().unwrap();
+    client.call("eth_getBlockByNumber", json!(["0x3", true])).await;
+    let before = endpoint().await;
+    assert!(count(&before, "calls") >= 2, "{before}");
+    assert_eq!([count(&before, "errors"), count(&before, "rate_limited")], [0, 0], "{before}");
+
+    // A node's own error object is an answer.
+    client.call("eth_strange", json!([])).await;
+    let after = endpoint().await;
+    assert_eq!(count(&after, "errors"), 0, "{after}");
+    assert!(count(&after, "calls") > count(&before, "calls"), "{after}");
+
+    node.fail(Fault::Status(500)).on("eth_gasPrice").always();
+    client.call("eth_gasPrice", json!([])).await;
+    assert!(count(&endpoint().await, "errors") >= 1);
+    // A provider may limit the rate with a status, or with an error object.
+    node.fail(Fault::RateLimited { retry_after: None }).on("eth_getBalance").once();
+    client.call("eth_getBalance", json!([format!("0x{}", "11".repeat(20)), "latest"])).await;
+    let limited = endpoint().await;
+    assert!(count(&limited, "rate_limited") >= 1, "{limited}");
+    let errors = count(&limited, "errors");
+    eventually("the endpoint is not limited any more", async || endpoint().await["state"] == "ok").await;
+    let told = Fault::Error { code: -32005, message: "too many requests".to_owned() };
+    node.fail(told).on("eth_getCode").once();
+    client.call("eth_getCode", json!([format!("0x{}", "11".repeat(20)), "latest"])).await;
+    let limited_again = endpoint().await;
+    assert!(count(&limited_again, "rate_limited") > count(&limited, "rate_limited"), "{limited_again}");
+    assert_eq!(count(&limited_again, "errors"), errors, "rate limits have a column of their own");
+
+    eventually("the durations of requests", async || {
+        let told = endpoint().await;
+        told["p50_seconds"].as_f64().is_some_and(|p50| p50 > 0.0) && told["p99_seconds"].is_f64()
+    })
+    .await;
+    let name = before["name"].as_str().unwrap();
+    let line = format!("holdfast_endpoint_seconds_count{{endpoint=\"{name}\"}}");
+    assert!(metric(&client, &proxy, &line).await > 1.0);
+}
+
+#[tokio::test]
+async fn status_names_well_known_chains() {
+    for (chain_id, name) in
+        [(8453, json!("Base")), (7_331_117, json!("Holdfast demo chain")), (99, json!(null))]
+    {
+        let node = upstream::devchain().config(|config| config.chain_id = chain_id).run().await;
+        let proxy = proxy::new().upstream(&node).run().await;
+        let chain = client::http(&proxy).get(&proxy.admin_url("/status")).await.json()["chain"].clone();
+        assert_eq!((&chain["id"], &chain["name"]), (&json!(chain_id), &name));
+    }
+}

@@ -60,6 +60,10 @@ async fn lookup_finds_each_kind_of_entry() {
     assert_eq!(block["entries"][0]["endpoint"], node.url());
     assert!(block["entries"][0]["age_seconds"].as_u64().unwrap() < 60, "{block}");
     assert!(block["bytes"].as_u64().unwrap() > 1000, "{block}");
+    assert_eq!(
+        (&block["transactions"], &block["timestamp"]),
+        (&json!(3), &json!(node.config().genesis_time + 3 * 3600))
+    );
     assert_eq!(by_number["head"], 20);
     assert_eq!(look_up(&proxy, "0x3").await["blocks"], by_number["blocks"]);
     assert_eq!(look_up(&proxy, hash(3)).await["blocks"], by_number["blocks"]);
@@ -89,6 +93,12 @@ async fn lookup_finds_each_kind_of_entry() {
     assert_eq!(
         (&head["canonicity"], held(&head)),
         (&json!("tracked"), kinds(&[("block_hashes", "partial")]))
+    );
+    assert_eq!(head["transactions"], 3);
+    assert_eq!(
+        look_up(&proxy, 7).await["blocks"][0]["timestamp"],
+        Value::Null,
+        "only its receipts are cached"
     );
     let nothing = look_up(&proxy, 21).await;
     assert_eq!((&nothing["blocks"], &nothing["head"]), (&json!([]), &json!(20)));

@@ -1,7 +1,11 @@
 //! The status page: its files, its events, and a real browser that shows it.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
+use holdfast::{devchain::Fault, upstream::EndpointConfig};
 use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 
@@ -10,11 +14,30 @@ use crate::support::{
     eventually,
     program::{output, text},
     proxy::{self, Proxy},
-    tools, upstream,
+    tools,
+    upstream::{self, Node},
 };
 
 /// Maximum number of concurrent event streams.
 const STREAMS: usize = 16;
+
+/// Environment variable with the folder, relative to the repository, into which the browser test writes the pictures of
+/// the documentation. The test then takes about ten minutes, because the pictures show a loaded instance.
+const PICTURES: &str = "HOLDFAST_PICTURES";
+
+fn screenshots() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/screenshots")
+}
+
+/// Returns two endpoints with names, the first preferred to the second.
+fn named(nodes: [&Node; 2]) -> Vec<EndpointConfig> {
+    let endpoint = |(priority, node): (u32, &Node)| EndpointConfig {
+        name: Some(["own-node", "provider"][priority as usize].to_owned()),
+        priority,
+        ..EndpointConfig::at(&node.url())
+    };
+    (0..).zip(nodes).map(endpoint).collect()
+}
 
 /// Opens an event stream and reads its first events.
 async fn listen(proxy: &Proxy) -> Raw {
@@ -41,9 +64,13 @@ async fn page_is_served_whole_under_a_strict_policy() {
         ("/", "text/html; charset=utf-8"),
         ("/page.css", "text/css; charset=utf-8"),
         ("/page.js", "text/javascript; charset=utf-8"),
+        ("/cards.js", "text/javascript; charset=utf-8"),
+        ("/charts.js", "text/javascript; charset=utf-8"),
         ("/lookup.js", "text/javascript; charset=utf-8"),
-        ("/words.js", "text/javascript; charset=utf-8"),
+        ("/money.js", "text/javascript; charset=utf-8"),
         ("/plot.js", "text/javascript; charset=utf-8"),
+        ("/tables.js", "text/javascript; charset=utf-8"),
+        ("/words.js", "text/javascript; charset=utf-8"),
         ("/icon.svg", "image/svg+xml"),
     ] {
         let served = client.get(&proxy.admin_url(path)).await;
@@ -185,10 +212,13 @@ async fn browser_shows_the_page_live() {
     const TEST: &str = "page::browser_shows_the_page_live";
     let Some(browser) = tools::chromium(TEST) else { return };
     let Some(mut command) = tools::node_script(TEST, "page.mjs") else { return };
-    let node = upstream::devchain().blocks(40, 25).run().await;
-    let proxy = proxy::new().upstream(&node).run().await;
-    let screenshots = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/screenshots");
-    command.args([&proxy.admin_url(""), &proxy.url(), &node.url()]).args([browser, screenshots]);
+    let node = || upstream::devchain().blocks(40, 25).run();
+    let (node, spare) = (node().await, node().await);
+    let proxy = proxy::new().config(|config| config.upstream.endpoints = named([&node, &spare])).run().await;
+    command.args([&proxy.admin_url(""), &proxy.url(), &node.url()]).arg(browser).arg(screenshots());
+    if let Some(pictures) = std::env::var_os(PICTURES) {
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(pictures));
+    }
     let looking = tokio::spawn(output(command));
     // Gives the page changes to show: the chain grows from the first call on, with one reorg.
     let mut rounds = 0;
@@ -200,11 +230,69 @@ async fn browser_shows_the_page_live() {
         rounds += 1;
         if rounds == 3 {
             node.reorg(1, 1);
-        } else {
+            spare.reorg(1, 1);
+        } else if rounds < 3 || rounds % 4 == 0 {
             node.mine(20);
+            spare.mine(20);
         }
     }
     let ran = looking.await.unwrap();
     assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));
     print!("{}", text(&ran.stdout));
+}
+
+#[tokio::test]
+async fn browser_shows_failed_endpoints_and_refusals() {
+    const TEST: &str = "page::browser_shows_failed_endpoints_and_refusals";
+    let Some(browser) = tools::chromium(TEST) else { return };
+    if tools::node_script(TEST, "page_outage.mjs").is_none() {
+        return;
+    }
+    let words = "daily request count exceeded";
+    let node = || upstream::devchain().blocks(557, 0).run();
+    let (own, provider) = (node().await, node().await);
+    let proxy = proxy::new()
+        .config(|config| {
+            config.upstream.endpoints = named([&own, &provider]);
+            config.chain.max_staleness = Duration::from_millis(50);
+        })
+        .run()
+        .await;
+    let client = client::http(&proxy);
+    let status = async || client.get(&proxy.admin_url("/status")).await.json();
+    let head = json!(["latest", false]);
+    client.call("eth_getBlockByNumber", head.clone()).await;
+    eventually("the first endpoint has shown its head", async || {
+        status().await["endpoints"][0]["head"] == 557
+    })
+    .await;
+
+    // One endpoint goes away. The other, whose first calls these are, limits the rate.
+    let refused = Fault::Refused { status: 429, code: -32005, message: words.to_owned() };
+    provider.fail(refused).any().always();
+    drop(own);
+    eventually("both endpoints have failed", async || {
+        client.call("eth_getBlockByNumber", head.clone()).await;
+        let endpoints = status().await["endpoints"].clone();
+        let is_down = !["ok", "probing"].contains(&endpoints[0]["state"].as_str().unwrap());
+        is_down && endpoints[1]["reason"].to_string().contains(words)
+    })
+    .await;
+    let admin = proxy.admin_url("");
+    let look = async |words: &[&str]| {
+        let mut command = tools::node_script(TEST, "page_outage.mjs").unwrap();
+        command.arg(&admin).arg(&browser).arg(screenshots()).args(words);
+        let ran = output(command).await;
+        assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));
+        print!("{}", text(&ran.stdout));
+    };
+    look(&[words]).await;
+
+    drop(provider);
+    eventually("no endpoint is reachable", async || {
+        client.call("eth_getBlockByNumber", head.clone()).await;
+        status().await["ready"] == false
+    })
+    .await;
+    look(&[]).await;
 }

@@ -1,0 +1,72 @@
+// The tables of methods and endpoints.
+
+import { cell, DASH, dot, element, fill, heading, percent, plural, row, seconds, sentence, whole, wide } from './words.js'
+
+const time = (value) => (value == null ? DASH : seconds(value))
+const count = (value) => (value ? whole(value) : DASH)
+
+// Names the parts of a sum, for a tool tip.
+const parts = (sum) => sum.filter(([value]) => value > 0).map(([value, name]) => `${whole(value)} ${name}`).join(', ')
+
+function method(totals) {
+  const { calls, hits, joined, misses, not_cacheable: forwarded } = totals
+  // Forwarded calls have a column of their own, and refused ones never had a chance to be hits.
+  const cacheable = hits + joined + misses
+  const errors = [[totals.node_errors, 'from the node'], [totals.refused, 'refused'], [totals.failed, 'failed']]
+  return row({}, heading(totals.method === 'other' ? 'other methods' : element('code', {}, totals.method)),
+    cell('Calls', whole(calls)),
+    cell('Hit ratio', cacheable ? percent(hits / cacheable) : DASH, parts([[hits, 'hits'], [joined, 'joined another call'], [misses, 'misses']])),
+    cell('Not cacheable', count(forwarded)),
+    cell('Errors', count(errors.reduce((sum, [value]) => sum + value, 0)), parts(errors)),
+    cell('Miss p50', time(totals.upstream_p50_seconds)),
+    cell('Miss p99', time(totals.upstream_p99_seconds)))
+}
+
+export function showMethods({ methods }) {
+  fill('methods', methods.length ? methods.map(method) : [row({}, wide(7, 'none', 'No calls yet.'))])
+}
+
+const HEALTH = {
+  ok: ['good', 'healthy'],
+  probing: ['warn', 'on probation after failures'],
+  rate_limited: ['warn', 'rate-limited'],
+  unhealthy: ['bad', 'down'],
+  unknown: ['warn', 'not reached yet'],
+  wrong_chain: ['bad', 'wrong chain'],
+}
+
+// Returns the time of day, and the date unless it is today's.
+function since(seconds) {
+  const then = new Date(Date.now() - seconds * 1000)
+  const isToday = then.toDateString() === new Date().toDateString()
+  const day = isToday ? '' : `${then.toLocaleDateString([], { day: 'numeric', month: 'short' })}, `
+  return day + then.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' })
+}
+
+function state(endpoint) {
+  const hasFailed = endpoint.outage_seconds != null && endpoint.state !== 'ok'
+  const wasUp = hasFailed && endpoint.head != null && endpoint.state === 'unknown'
+  const [tone, word] = wasUp ? HEALTH.unhealthy : HEALTH[endpoint.state] ?? ['warn', endpoint.state]
+  const what = hasFailed && word !== HEALTH.unknown[1] ? `${word} since ${since(endpoint.outage_seconds)}` : word
+  const block = endpoint.head == null ? '' : `${hasFailed ? 'last ' : ''}block ${whole(endpoint.head)}`
+  return { tone, text: [what, endpoint.primary && !hasFailed ? 'primary' : '', block].filter(Boolean).join(', ') }
+}
+
+function endpoint(told) {
+  const { tone, text } = state(told)
+  const name = element('div', {}, element('code', { title: told.url ?? '' }, told.name), element('span', { className: 'tag' }, text))
+  const more = [told.reason && sentence(told.reason), told.last_mismatch && `Last invalid answer: ${told.last_mismatch}.`].filter(Boolean)
+  return [
+    row({ className: 'endpoint', data: { tone } }, heading(dot(), name),
+      cell('Calls', whole(told.calls)),
+      cell('Errors', count(told.errors), told.calls ? `${percent(told.errors / told.calls)} of ${plural(told.calls, 'call')}` : ''),
+      cell('Rate-limited', count(told.rate_limited)),
+      cell('p50', time(told.p50_seconds)),
+      cell('p99', time(told.p99_seconds))),
+    ...more.map((text) => row({ className: 'more' }, wide(6, '', text))),
+  ]
+}
+
+export function showEndpoints({ endpoints }) {
+  fill('endpoints', endpoints.flatMap(endpoint))
+}
