@@ -114,6 +114,14 @@ export function looks(page) {
         if (card && (rect.left < card.left - 1 || rect.right > card.right + 1)) flaws.push(`"${text}" sticks out of its card`)
       }
     }
+    // A column that is too narrow breaks names in the middle.
+    for (const name of document.querySelectorAll('tbody th')) {
+      if (name.getBoundingClientRect().height > 90) flaws.push(`"${name.innerText}" is ${name.getBoundingClientRect().height} px high`)
+    }
+    // Plots side by side are aligned.
+    const tops = new Map([...document.querySelectorAll('#plots figure')].map((figure) => [figure.getBoundingClientRect().top, []]))
+    for (const figure of document.querySelectorAll('#plots figure')) tops.get(figure.getBoundingClientRect().top).push(figure.querySelector('.plot').getBoundingClientRect().top)
+    for (const row of tops.values()) if (Math.max(...row) - Math.min(...row) > 1) flaws.push(`plots begin at ${row}`)
     for (const field of document.querySelectorAll('input, select')) {
       if (!field.checkVisibility()) continue
       judge(field.value || field.placeholder, getComputedStyle(field, field.value ? undefined : '::placeholder').color, field)

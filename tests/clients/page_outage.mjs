@@ -25,12 +25,14 @@ await step('an endpoint that was up is down since a time, with its last block', 
   const shown = new Date(began).setHours(Number(hour), Number(minute), 0, 0)
   assert.ok(Math.abs(shown - began) < 120_000, `${text}, but it began at ${new Date(began)}`)
   assert.equal(await endpoint(0).getAttribute('data-tone'), 'bad')
-  assert.match(await page.innerText('#endpoints'), /connect/i)
+  assert.match(await page.innerText('#endpoints'), /Cannot connect: Connection refused\./)
   assert.doesNotMatch(text, /not reached yet|primary/)
 })
 
 if (words) await step("a refusal is shown in the provider's own words, and counted", async () => {
   assert.ok((await page.innerText('#endpoints')).includes(words), await page.innerText('#endpoints'))
+  await page.waitForFunction(() => /(failing|rate-limited) since \d\d:\d\d/.test(document.querySelectorAll('#endpoints .endpoint')[1].textContent))
+  assert.equal(await endpoint(1).getAttribute('data-tone'), 'warn')
   const { rate_limited: limited } = (await status()).endpoints[1]
   assert.ok(limited > 0)
   const shown = await endpoint(1).locator('[data-label=Rate-limited]').innerText()

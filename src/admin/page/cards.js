@@ -4,9 +4,9 @@ import {
   $, bytes, cell, DASH, element, fill, heading, none, pair, percent, plural, row, sentence, set, small, span, whole,
 } from './words.js'
 
-function showChain({ chain, canonical_view: view, reorgs }) {
+function showChain({ canonical_view: view, reorgs }) {
   const { head, finalized } = view
-  const rows = chain ? [pair('Name', chain.name ? `${chain.name} (${chain.id})` : `chain ${chain.id}`)] : []
+  const rows = []
   if (head) {
     rows.push(pair('Head', whole(head.number), true))
     const age = view.head_age_seconds
@@ -96,7 +96,7 @@ const REFUSALS = {
 
 function showRefusals({ refusals }) {
   const counted = Object.entries(refusals.reasons).sort(([, a], [, b]) => b - a)
-  const window = refusals.seconds >= 60 ? `the last ${span(refusals.seconds - (refusals.seconds % 60))}` : 'the last minute'
+  const window = refusals.seconds >= 120 ? `the last ${span(refusals.seconds - (refusals.seconds % 60))}` : 'the last minute'
   const rows = counted.map(([reason, count]) => {
     const [words, codes] = REFUSALS[reason] ?? [reason, '']
     return element('li', { className: 'count' }, element('span', {}, words, codes ? small(codes) : ''), element('span', {}, whole(count)))

@@ -35,12 +35,17 @@ export function addSamples({ fine, coarse }) {
   add('coarse', coarse, COARSE)
 }
 
+// Least period and least number of saved calls that tell a rate.
+const LEAST_PERIOD = 30e3
+const LEAST_SAVED = 20
+
 // Returns what the last 15 minutes, or the time since the start, saved and cost in upstream calls.
 export function recentSavings() {
   const [first, last] = [history.fine[0], history.fine[history.fine.length - 1]]
-  if (!first || last.time - first.time < 10e3) return null
+  if (!first || last.time - first.time < LEAST_PERIOD) return null
   const since = (name) => last[name] - first[name]
-  return { seconds: (last.time - first.time) / 1e3, saved: since('hits') + since('joined'), upkeep: since('upkeep') }
+  const saved = since('hits') + since('joined')
+  return saved < LEAST_SAVED ? null : { seconds: (last.time - first.time) / 1e3, saved, upkeep: since('upkeep') }
 }
 
 // Groups samples into no more points than a plot can show. A sample stays in its group as time goes on.

@@ -44,18 +44,17 @@ function joined(entries) {
 function thing(title, hash, rows, found) {
   const [tone, canonicity] = CANONICITY[found.canonicity] ?? ['quiet', found.canonicity]
   const entries = found.entries.length ? joined(found.entries).map(entry) : [element('li', { className: 'none' }, 'No entries in the cache.')]
-  const made = element('article', {},
+  const facts = element('div', {},
     element('h3', {}, title),
     element('p', {}, element('code', {}, hash)),
     element('p', { className: 'state', data: { tone } }, dot(), canonicity),
-    rows.length ? element('dl', { className: 'pairs' }, ...rows.flat()) : null,
-    element('ul', { className: 'rows' }, ...entries))
+    rows.length ? element('dl', { className: 'pairs' }, ...rows.flat()) : null)
   if (found.entries.length) {
     const forget = element('button', { type: 'button', className: 'plain' }, 'Purge')
-    forget.addEventListener('click', () => confirmPurge(made, forget, hash, found))
-    made.append(forget)
+    forget.addEventListener('click', () => confirmPurge(forget, hash, found))
+    facts.append(forget)
   }
-  return made
+  return element('article', {}, facts, element('ul', { className: 'rows' }, ...entries))
 }
 
 function told(found) {
@@ -129,7 +128,7 @@ async function lookUp() {
 }
 
 // Asks for confirmation in place of the button, so that the keyboard focus stays there.
-function confirmPurge(article, forget, hash, found) {
+function confirmPurge(forget, hash, found) {
   const asked = element('form', { className: 'confirm' })
   const sure = element('button', { type: 'submit', className: 'plain bad' }, 'Yes, purge')
   const keep = element('button', { type: 'button', className: 'plain' }, 'Cancel')

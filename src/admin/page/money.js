@@ -1,7 +1,7 @@
 // The worth of the saved calls: an estimate for a month, from the rate of the last 15 minutes.
 
 import { recentSavings } from './charts.js'
-import { $, element, set, THIN, whole } from './words.js'
+import { $, DASH, element, set, THIN, whole } from './words.js'
 
 // Prices in US dollars per million units, and units per call ('*': all other methods). Read in November 2026; edit the
 // price on the page if your plan differs.
@@ -73,8 +73,8 @@ export function showWorth({ methods }) {
   const value = read && units !== null ? rounded((units * read.price) / 1e6) : 0
   // The field stays while it is in use.
   $('worth-tile').hidden = value < LEAST && !$('worth-tile').contains(document.activeElement)
-  const amount = read && `${read.before}${whole(Math.max(value, LEAST))}${read.behind && THIN + read.behind}`
-  set('worth', !read ? '–' : value < LEAST ? `< ${amount}` : `≈ ${amount}`)
+  set('about-worth', value < LEAST ? '<' : '≈')
+  set('worth', read ? `${read.before}${whole(Math.max(value, LEAST))}${read.behind && THIN + read.behind}` : DASH)
 }
 
 function choose(preset) {

@@ -5,7 +5,7 @@ import { addSamples, setEmpty, setHistory, showPlots, startCharts } from './char
 import { startLookUp } from './lookup.js'
 import { choosePreset, showWorth, startWorth } from './money.js'
 import { showEndpoints, showMethods } from './tables.js'
-import { $, DASH, element, fill, percent, plural, say, sentence, set, span, whole } from './words.js'
+import { $, DASH, element, fill, percent, plural, say, sentence, set, span, whole, withoutErrno } from './words.js'
 
 // ## Current status
 
@@ -19,9 +19,9 @@ function clientUrl(status) {
   return status.url.replace(/\/\/(0\.0\.0\.0|\[::\])(?=:)/, `//${location.hostname}`)
 }
 
-// Returns the reason as sentences, without the numbers of the operating system's errors.
+// Returns the reason as sentences.
 function readable(reason) {
-  return sentence(reason.replace(/^degraded: /, '').replace(/ \(os error \d+\)/g, '').replace(/; (?=blocks known)/, '. ').replace(/\. b/, '. B'))
+  return sentence(withoutErrno(reason).replace(/^degraded: /, '').replace(/; (?=blocks known)/, '. ').replace(/\. b/, '. B'))
 }
 
 function showTop(status, url) {

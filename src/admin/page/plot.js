@@ -129,7 +129,7 @@ export class Plot {
       if (kind === 'line') {
         // Draws a single point as a dot: a very short line with round ends.
         const far = run.length === 1 ? `h0.01` : ''
-        make('path', { class: `${name}line`, d: `M${path(of, run)}${far}` }, this.svg)
+        make('path', { class: `${name}line${far && ' single'}`, d: `M${path(of, run)}${far}` }, this.svg)
       } else if (run.length > 1) {
         const under = kind === 'band' ? path(to, run.toReversed()) : `${number(x(end.time))},${base}L${number(x(begin.time))},${base}`
         make('path', { class: `${name}area`, d: `M${path(of, run)}L${under}Z` }, this.svg)

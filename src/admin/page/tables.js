@@ -1,6 +1,6 @@
 // The tables of methods and endpoints.
 
-import { cell, DASH, dot, element, fill, heading, percent, plural, row, seconds, sentence, whole, wide } from './words.js'
+import { cell, DASH, dot, element, fill, heading, percent, plural, row, seconds, sentence, whole, wide, withoutErrno } from './words.js'
 
 const time = (value) => (value == null ? DASH : seconds(value))
 const count = (value) => (value ? whole(value) : DASH)
@@ -18,8 +18,8 @@ function method(totals) {
     cell('Hit ratio', cacheable ? percent(hits / cacheable) : DASH, parts([[hits, 'hits'], [joined, 'joined another call'], [misses, 'misses']])),
     cell('Not cacheable', count(forwarded)),
     cell('Errors', count(errors.reduce((sum, [value]) => sum + value, 0)), parts(errors)),
-    cell('Miss p50', time(totals.upstream_p50_seconds)),
-    cell('Miss p99', time(totals.upstream_p99_seconds)))
+    cell('Wait p50', time(totals.upstream_p50_seconds)),
+    cell('Wait p99', time(totals.upstream_p99_seconds)))
 }
 
 export function showMethods({ methods }) {
@@ -28,6 +28,7 @@ export function showMethods({ methods }) {
 
 const HEALTH = {
   ok: ['good', 'healthy'],
+  failing: ['warn', 'failing'],
   probing: ['warn', 'on probation after failures'],
   rate_limited: ['warn', 'rate-limited'],
   unhealthy: ['bad', 'down'],
@@ -43,11 +44,16 @@ function since(seconds) {
   return day + then.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' })
 }
 
+// Seconds for which failures of an endpoint that still gets calls are no news.
+const LAPSE = 5
+
 function state(endpoint) {
-  const hasFailed = endpoint.outage_seconds != null && endpoint.state !== 'ok'
-  const wasUp = hasFailed && endpoint.head != null && endpoint.state === 'unknown'
-  const [tone, word] = wasUp ? HEALTH.unhealthy : HEALTH[endpoint.state] ?? ['warn', endpoint.state]
-  const what = hasFailed && word !== HEALTH.unknown[1] ? `${word} since ${since(endpoint.outage_seconds)}` : word
+  const { state, outage_seconds: outage } = endpoint
+  const hasFailed = outage != null && (state !== 'ok' || outage >= LAPSE)
+  const hasAnswered = endpoint.head != null || endpoint.calls > endpoint.errors + endpoint.rate_limited
+  const kind = !hasFailed ? state : state === 'ok' ? 'failing' : state === 'unknown' && hasAnswered ? 'unhealthy' : state
+  const [tone, word] = HEALTH[kind] ?? ['warn', kind]
+  const what = hasFailed && kind !== 'unknown' ? `${word} since ${since(outage)}` : word
   const block = endpoint.head == null ? '' : `${hasFailed ? 'last ' : ''}block ${whole(endpoint.head)}`
   return { tone, text: [what, endpoint.primary && !hasFailed ? 'primary' : '', block].filter(Boolean).join(', ') }
 }
@@ -55,9 +61,9 @@ function state(endpoint) {
 function endpoint(told) {
   const { tone, text } = state(told)
   const name = element('div', {}, element('code', { title: told.url ?? '' }, told.name), element('span', { className: 'tag' }, text))
-  const more = [told.reason && sentence(told.reason), told.last_mismatch && `Last invalid answer: ${told.last_mismatch}.`].filter(Boolean)
+  const more = [told.reason && sentence(withoutErrno(told.reason)), told.last_mismatch && `Last invalid answer: ${told.last_mismatch}.`].filter(Boolean)
   return [
-    row({ className: 'endpoint', data: { tone } }, heading(dot(), name),
+    row({ className: 'endpoint', data: { tone } }, heading(element('div', { className: 'name' }, dot(), name)),
       cell('Calls', whole(told.calls)),
       cell('Errors', count(told.errors), told.calls ? `${percent(told.errors / told.calls)} of ${plural(told.calls, 'call')}` : ''),
       cell('Rate-limited', count(told.rate_limited)),

@@ -35,6 +35,8 @@ export function span(value) {
   return `${Math.floor(value / size)}${THIN}${unit}${more}`
 }
 export const sentence = (text) => text && `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? '' : '.'}`
+// The numbers of the operating system's errors say nothing that their words do not.
+export const withoutErrno = (text) => text.replace(/ \(os error \d+\)/g, '')
 export const plural = (count, one, many = `${one}s`) => `${whole(count)} ${count === 1 ? one : many}`
 
 // ## Elements
