@@ -1,7 +1,7 @@
 // The history of the counters, and the plots over time.
 
 import { ceiling, Plot } from './plot.js'
-import { $, DASH, element, fill, percent, rate, scaled, seconds, set, span, THIN } from './words.js'
+import { $, DASH, element, fill, percent, rate, seconds, set, span, THIN } from './words.js'
 
 const FINE = 15 * 60e3
 const COARSE = 24 * 3600e3
@@ -144,12 +144,18 @@ function showRatio(shared, over) {
   })
 }
 
+// Formats a round number for an axis.
+function short(value) {
+  const [size, unit] = [[1e6, 'M'], [1e3, 'k'], [1, '']].find(([size]) => value >= size) ?? [1, '']
+  return `${Number((value / size).toPrecision(2))}${unit && THIN + unit}`
+}
+
 function showRate(shared, over) {
   const top = ceiling(most(shared.points.flatMap((point) => [point.calls, point.upstream])) ?? 1)
   plots.rate.show({
     ...shared,
     y: (value) => value / top,
-    ticks: [0, top / 2, top].map((value) => [value, value >= 1000 ? scaled(value, 1000, ['', 'k', 'M']) : String(Number(value.toPrecision(2)))]),
+    ticks: [0, top / 2, top].map((value) => [value, short(value)]),
     layers: [
       { kind: 'area', of: (point) => point.calls, first: true },
       { kind: 'line', of: (point) => point.upstream },

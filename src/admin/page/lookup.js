@@ -136,7 +136,7 @@ function confirmPurge(forget, hash, found) {
   const label = element('label', { className: 'how', hidden: true }, 'Token ')
   const field = element('input', { type: 'password', autocomplete: 'off', className: 'token' })
   label.append(field)
-  asked.append(what, label, sure, ' ', keep)
+  asked.append(what, label, sure, keep)
   keep.addEventListener('click', () => { asked.replaceWith(forget); forget.focus() })
   asked.addEventListener('submit', async (event) => {
     event.preventDefault()

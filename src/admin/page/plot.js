@@ -39,8 +39,8 @@ export function ceiling(value) {
 const CHARACTER = 8.2
 const SPACE = 14
 
-// Returns times for the axis with their labels, and the middle of each label: as many as fit without touching. Labels at
-// the edges move inwards.
+// Returns labels for the time axis, and the middle of each: as many as fit without touching. Leaves out labels that would
+// stick out at an edge, unless there is no other; then they move inwards.
 function instants([from, to], x, width) {
   const minute = 60_000
   const steps = [10_000, 30_000, minute, 2 * minute, 5 * minute, 15 * minute, 60 * minute, 180 * minute, 360 * minute]
@@ -52,15 +52,9 @@ function instants([from, to], x, width) {
   const seconds = step < minute ? '2-digit' : undefined
   const written = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: seconds, hourCycle: 'h23' })
   const half = wide(step) / 2
-  let free = -Infinity
-  const labels = []
-  for (const at of found) {
-    const middle = Math.min(Math.max(x(at), LEFT - 8 + half), width - half)
-    if (middle - half < free) continue
-    labels.push([middle, written.format(at)])
-    free = middle + half + SPACE
-  }
-  return labels
+  const labels = found.map((at) => [Math.min(Math.max(x(at), half), width - half), written.format(at), at])
+  const whole = labels.filter(([middle, , at]) => middle === x(at))
+  return whole.length ? whole : labels.slice(0, 1)
 }
 
 export class Plot {

@@ -62,10 +62,10 @@ export const none = (text) => element('li', { className: 'none' }, text)
 export const small = (text) => element('small', {}, text)
 export const dot = () => element('span', { className: 'dot', ariaHidden: 'true' })
 
-// Rows of a table. The label of a cell replaces the column's head on narrow screens.
+// Rows of a table. On narrow screens, the label of a cell replaces the column's head, and empty cells are left out.
 export const row = (properties, name, ...cells) => element('tr', { role: 'row', ...properties }, name, ...cells)
 export const heading = (...children) => element('th', { scope: 'row', role: 'rowheader' }, ...children)
-export const cell = (label, text, title = '') => element('td', { role: 'cell', data: { label }, title }, text)
+export const cell = (label, text, title = '') => element('td', { role: 'cell', className: text === DASH ? 'zero' : '', data: { label }, title }, text)
 export function wide(columns, className, ...children) {
   return element('td', { role: 'cell', colSpan: columns, className }, ...children)
 }
