@@ -118,6 +118,10 @@ export function looks(page) {
     for (const name of document.querySelectorAll('tbody th')) {
       if (name.getBoundingClientRect().height > 90) flaws.push(`"${name.innerText}" is ${name.getBoundingClientRect().height} px high`)
     }
+    // The labels of cells on narrow screens are no text nodes.
+    for (const cell of document.querySelectorAll('td[data-label]')) {
+      if (cell.checkVisibility() && cell.scrollWidth > cell.clientWidth + 1) flaws.push(`"${cell.dataset.label}" does not fit its cell`)
+    }
     // Plots side by side are aligned.
     const tops = new Map([...document.querySelectorAll('#plots figure')].map((figure) => [figure.getBoundingClientRect().top, []]))
     for (const figure of document.querySelectorAll('#plots figure')) tops.get(figure.getBoundingClientRect().top).push(figure.querySelector('.plot').getBoundingClientRect().top)
