@@ -23,7 +23,7 @@ const STREAMS: usize = 16;
 
 /// Environment variable with the folder, relative to the repository, into which the browser test writes the pictures of
 /// the documentation. The test then takes about ten minutes, because the pictures show a loaded instance.
-const PICTURES: &str = "HOLDFAST_PICTURES";
+const PICTURES: &str = "PAGE_PICTURES";
 
 fn screenshots() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target/screenshots")
