@@ -22,7 +22,7 @@ use crate::support::{
 const STREAMS: usize = 16;
 
 /// Environment variable with the folder, relative to the repository, into which the browser test writes the pictures of
-/// the documentation. The test then takes about ten minutes, because the pictures show a loaded instance.
+/// the documentation. The test then takes about seven minutes, because the pictures show a loaded instance.
 const PICTURES: &str = "PAGE_PICTURES";
 
 fn screenshots() -> PathBuf {
@@ -34,7 +34,7 @@ fn named(nodes: [&Node; 2]) -> Vec<EndpointConfig> {
     let endpoint = |(priority, node): (u32, &Node)| EndpointConfig {
         name: Some(["own-node", "provider"][priority as usize].to_owned()),
         priority,
-        ..EndpointConfig::at(&node.url())
+        ..EndpointConfig::at(node.url())
     };
     (0..).zip(nodes).map(endpoint).collect()
 }
