@@ -3,13 +3,14 @@
 import { recentSavings } from './charts.js'
 import { $, DASH, element, set, THIN, whole } from './words.js'
 
-// Prices in US dollars per million units, and units per call ('*': all other methods). Read in November 2026; edit the
-// price on the page if your plan differs.
-// - Alchemy, pay as you go: docs/reference/pricing-plans and docs/reference/compute-unit-costs on alchemy.com.
-// - Infura, Developer plan ($50 a month for 15 million credits a day): services/get-started/pricing on docs.metamask.io.
-// - QuickNode, Build plan ($49 a month for 80 million credits, 20 per call on Ethereum): quicknode.com/pricing and
-//   quicknode.com/api-credits.
+// Prices in US dollars per million units, and units per call ('*': all other methods). Starting points, from copies of
+// these pages in November 2026, not all of them current; edit the price on the page if your plan differs.
+// - Any provider: a round number without a source.
+// - Alchemy, pay as you go up to 300 million units: docs/reference/pricing-plans and compute-unit-costs on alchemy.com.
 // - Ankr, pay as you go: docs/rpc-service/pricing on ankr.com.
+// - Infura: 80 credits by services/get-started/pricing/credit-cost on docs.metamask.io. Second-hand, not confirmed there:
+//   1000 for eth_getBlockReceipts, and the Developer plan ($50 a month for 15 million credits a day).
+// - QuickNode: 20 credits on Ethereum by quicknode.com/api-credits. Second-hand: the Build plan ($49 for 80 million).
 const PRESETS = {
   call: { name: 'Any provider', unit: 'calls', price: '$2.00', units: { '*': 1 } },
   alchemy: {
