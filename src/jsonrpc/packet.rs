@@ -1,6 +1,6 @@
 //! Parses a request body: one call, or a batch of calls.
 
-use std::{borrow::Cow, ops::Range};
+use std::ops::Range;
 
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -126,9 +126,9 @@ impl Entry {
         }
         let method = match members.method {
             Some(range) if JsonKind::of(&text.as_bytes()[range.clone()]) == JsonKind::String => {
-                MethodName::new(match unescape(&text[range]) {
-                    Cow::Borrowed(name) => text.slice_ref(name),
-                    Cow::Owned(name) => name.into(),
+                MethodName::new(match scanner.has_passed_escapes() {
+                    true => unescape(&text[range]).into_owned().into(),
+                    false => text.slice_ref(&text[range.start + 1..range.end - 1]),
                 })
             }
             _ => return Ok(Self::invalid(id_or_null(), "method must be a string")),

@@ -37,6 +37,7 @@ pub enum JsonKind {
 pub struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
+    has_passed_escapes: bool,
 }
 
 /// The kinds of the open brackets, one bit per level.
@@ -70,12 +71,17 @@ impl JsonKind {
 impl<'a> Scanner<'a> {
     /// Creates a scanner at the start of `text`.
     pub fn new(text: &'a str) -> Self {
-        Self { text: text.as_bytes(), at: 0 }
+        Self { text: text.as_bytes(), at: 0, has_passed_escapes: false }
     }
 
     /// Returns the offset of the next byte.
     pub fn at(&self) -> usize {
         self.at
+    }
+
+    /// Returns whether any string so far had an escape.
+    pub fn has_passed_escapes(&self) -> bool {
+        self.has_passed_escapes
     }
 
     /// Skips white space, and returns the next byte without skipping it.
@@ -279,6 +285,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn escape(&mut self) -> Result<(), SyntaxError> {
+        self.has_passed_escapes = true;
         match self.text.get(self.at + 1) {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 2,
             Some(b'u') => {

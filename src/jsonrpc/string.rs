@@ -7,7 +7,7 @@ use std::borrow::Cow;
 /// Borrows from `raw` unless the string contains escapes. An unpaired surrogate becomes U+FFFD, as in Go.
 pub fn unescape(raw: &str) -> Cow<'_, str> {
     let inner = &raw[1..raw.len() - 1];
-    if plain(inner.as_bytes()) == inner.len() {
+    if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
         return Cow::Borrowed(inner);
     }
     let mut text = String::with_capacity(inner.len());

@@ -33,11 +33,12 @@ pub(crate) struct CachedLayer {
     pub(crate) identity: Identity,
 }
 
-/// Answers cache hits, and passes each miss to the inner service with the plan of its lookup.
+/// Answers cache hits, and passes each miss to the inner service with the plan of its lookup. Every request clones it,
+/// so it shares the parts of the lookup as one reference.
 #[derive(Clone, Debug)]
 pub(crate) struct Cached<S> {
     inner: S,
-    layer: CachedLayer,
+    layer: Arc<CachedLayer>,
 }
 
 // === impl CachedLayer ===
@@ -46,7 +47,7 @@ impl<S> Layer<S> for CachedLayer {
     type Service = Cached<S>;
 
     fn layer(&self, inner: S) -> Cached<S> {
-        Cached { inner, layer: self.clone() }
+        Cached { inner, layer: Arc::new(self.clone()) }
     }
 }
 

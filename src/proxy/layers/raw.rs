@@ -67,9 +67,13 @@ pub(crate) struct RawTools {
     encoded: moka::sync::Cache<(RawForm, BlockHash), Bytes>,
 }
 
-/// Answers calls for encoded content, and passes all other calls to the inner service. Every request clones it.
-#[derive(Clone, Debug)]
-pub(crate) struct Raw<S, C> {
+/// Answers calls for encoded content, and passes all other calls to a clone of the inner service. Every request clones
+/// it, and most requests are hits, which need neither of its parts: so it is one reference.
+#[derive(Debug)]
+pub(crate) struct Raw<S, C>(Arc<RawParts<S, C>>);
+
+#[derive(Debug)]
+struct RawParts<S, C> {
     inner: S,
     encoder: Arc<Encoder<C>>,
 }
@@ -139,7 +143,13 @@ impl<S, C> Layer<S> for RawLayer<C> {
     type Service = Raw<S, C>;
 
     fn layer(&self, inner: S) -> Raw<S, C> {
-        Raw { inner, encoder: self.0.clone() }
+        Raw(Arc::new(RawParts { inner, encoder: self.0.clone() }))
+    }
+}
+
+impl<S, C> Clone for Raw<S, C> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
     }
 }
 
@@ -147,22 +157,23 @@ impl<S, C> Layer<S> for RawLayer<C> {
 
 impl<S, C> Service<Missed> for Raw<S, C>
 where
-    S: Service<Missed, Response = Answered, Error = CallError>,
+    S: Service<Missed, Response = Answered, Error = CallError> + Clone,
     C: Service<Request, Response = Answered, Error = CallError, Future: Send> + Clone + Send + Sync + 'static,
 {
     type Response = Answered;
     type Error = CallError;
     type Future = Either<S::Future, BoxFuture<'static, Result<Answered, CallError>>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        self.inner.poll_ready(cx)
+    // The inner layers are always ready.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, missed: Missed) -> Self::Future {
         let call = missed.request.call();
         match call.raw.as_deref() {
             Some(raw) => {
-                let (raw, encoder) = (*raw, self.encoder.clone());
+                let (raw, encoder) = (*raw, self.0.encoder.clone());
                 let limit = encoder.tools.limit.clone();
                 let answering = async move { encoder.answer(missed.request, raw).await };
                 Either::Right(Box::pin(limit.within(answering)))
@@ -170,11 +181,11 @@ where
             // The parameters have a form that only the node knows, so nothing could prove the answer.
             None if call.query.is_none()
                 && RawCall::is_method(call.method.as_str())
-                && self.encoder.tools.verifier.must_prove() =>
+                && self.0.encoder.tools.verifier.must_prove() =>
             {
                 Either::Right(Box::pin(ready(Err(CallError::Params(ParamError::unreadable())))))
             }
-            None => Either::Left(self.inner.call(missed)),
+            None => Either::Left(self.0.inner.clone().call(missed)),
         }
     }
 }
