@@ -1,6 +1,6 @@
 //! Answers for single numbers outside the window.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::{
     Stamp,
@@ -24,6 +24,11 @@ const CAP: usize = 4096;
 /// The newest answer for each number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AnsweredNumbers(BTreeMap<BlockNumber, AnsweredNumber>);
+
+/// The blocks that lists of receipts name, by number. A list of receipts does not determine the block at a number, so
+/// they only help to find the cached list once the block is known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NamedByReceipts(HashMap<BlockNumber, BlockHash>);
 
 // === impl AnsweredNumbers ===
 
@@ -79,5 +84,25 @@ impl AnsweredNumbers {
         }
         // The window is the better source for the numbers that it contains.
         self.retain(|number| window.get(number).is_none());
+    }
+}
+
+// === impl NamedByReceipts ===
+
+impl NamedByReceipts {
+    pub(super) fn get(&self, number: BlockNumber) -> Option<BlockHash> {
+        self.0.get(&number).copied()
+    }
+
+    pub(super) fn insert(&mut self, number: BlockNumber, block: BlockHash) {
+        // Losing them costs one more fetch of each list.
+        if self.0.len() >= CAP {
+            self.0.clear();
+        }
+        self.0.insert(number, block);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
     }
 }

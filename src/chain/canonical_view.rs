@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use super::{
-    answered::AnsweredNumbers,
+    answered::{AnsweredNumbers, NamedByReceipts},
     branch::{Branch, Gap, Relation, lineage as ancestry},
     finality::Finality,
     placed::PlacedTransactions,
@@ -66,6 +66,7 @@ pub struct CanonicalView {
     /// Times at which the lowest number of the window rose, each with the lowest number until then.
     pub(super) outgrown: VecDeque<(Stamp, BlockNumber)>,
     pub(super) answered: AnsweredNumbers,
+    pub(super) named_by_receipts: NamedByReceipts,
     pub(super) placed: PlacedTransactions,
     pub(super) safe: Option<TaggedBlock>,
     pub(super) finalized_tag: Option<TaggedBlock>,
@@ -99,6 +100,7 @@ impl CanonicalView {
             left: None,
             outgrown: VecDeque::new(),
             answered: AnsweredNumbers::default(),
+            named_by_receipts: NamedByReceipts::default(),
             placed: PlacedTransactions::default(),
             safe: None,
             finalized_tag: None,
@@ -314,10 +316,11 @@ impl CanonicalView {
         self.placed.has_number(number)
     }
 
-    /// Returns the hash that the last answer for this number named, even if that answer is old. The hash is only a hint
-    /// for finding cached content.
+    /// Returns the hash that the last answer for this number named, even if that answer is old or was a list of receipts.
+    /// The hash is only a hint for finding cached content.
     pub fn hint_at(&self, number: BlockNumber) -> Option<BlockHash> {
-        self.answered.get(number).map(|asked| asked.link.hash)
+        let answered = self.answered.get(number).map(|asked| asked.link.hash);
+        answered.or_else(|| self.named_by_receipts.get(number))
     }
 
     /// Returns the canonical block at `number`, as known for a call that arrived at `arrival`.

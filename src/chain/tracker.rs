@@ -222,6 +222,24 @@ impl Tracker {
         Ok(())
     }
 
+    /// Takes in the block that the receipts at `number` name, requested at `sent`. They do not determine the block at the
+    /// number.
+    ///
+    /// # Errors
+    /// If another block is tracked or final at that number.
+    pub fn observe_receipts(
+        &mut self,
+        number: BlockNumber,
+        block: BlockHash,
+        sent: Stamp,
+    ) -> Result<(), Contrary> {
+        self.agrees(number, block)?;
+        if self.counts(sent) && self.view.suspension.is_none() {
+            self.view.named_by_receipts.insert(number, block);
+        }
+        Ok(())
+    }
+
     /// Takes in a block from any request. If it is the parent of the window's lowest block and the window has room, it
     /// joins the window. If its number is final and it links to the window or to a linked final block, it becomes
     /// final. Returns whether it joined the window.
@@ -351,6 +369,7 @@ impl Tracker {
     fn invalidate_hints(&mut self, now: Stamp) {
         self.view.not_before = Some(now);
         self.view.answered.clear();
+        self.view.named_by_receipts.clear();
         self.view.placed.clear();
         self.view.safe = None;
         self.view.finalized_tag = None;

@@ -295,8 +295,9 @@ impl Fetcher {
             Content::BlockWithHashes(with_hashes) => Link::from(with_hashes.header()),
             Content::Receipts(receipts) => {
                 let Some(Home { block, number }) = receipts.home() else { return false };
-                let agrees = || self.view.tracker().agrees(number, block);
-                return canonical.is_none() || self.observe_or_recheck(Some(number), agrees).await;
+                let Some(sent) = canonical else { return true };
+                let observe = || self.view.change(|tracker| tracker.observe_receipts(number, block, sent));
+                return self.observe_or_recheck(Some(number), observe).await;
             }
             Content::Transaction(transaction) => match transaction.place() {
                 Some(place) => return self.observe_place(transaction.hash(), place, canonical).await,

@@ -435,3 +435,21 @@ async fn head_is_followed_though_its_full_form_fails() {
         assert!(full <= 2, "{fault:?}: {full} calls for a full head");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn receipts_by_number_of_an_old_block_are_fetched_once() {
+    // The block is so far below the finalized block that one answer makes it final.
+    let chain = upstream::devchain().blocks(900, 2).chain();
+    chain.set_finalized(890);
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask("eth_getBlockByNumber", json!(["finalized", false])).await;
+    chain.clear_calls();
+    for confirmations in [0, 1, 1, 1] {
+        asks(&program, &chain, "eth_getBlockReceipts", json!(["0x5"])).await;
+        time::sleep(10 * STALENESS).await;
+        let calls = chain.calls();
+        let count = |params: &str| calls.iter().filter(|call| call.params == params).count();
+        // Only a block determines the block at a number, so the second read asks for it.
+        assert_eq!((count(r#"["0x5"]"#), count(r#"["0x5",false]"#)), (1, confirmations), "{calls:?}");
+    }
+}
