@@ -165,7 +165,7 @@ impl AppBuilder {
 
         let scheme = if config.tls.admin { "https" } else { "http" };
         let admin_url = format!("{scheme}://{}", admin.address());
-        let service = assembly.service(Some(rpc.address().ip()), Some(admin_url));
+        let service = assembly.service(Some(rpc.address().ip()), Some(admin_url.clone()));
         let Assembly {
             mut registry,
             budget,
@@ -199,6 +199,12 @@ impl AppBuilder {
             started: Instant::now(),
             draining: false.into(),
         });
+        // The sockets are open, so clients can connect. A fourth line names the upstream and its chain, as soon as the
+        // upstream has shown them.
+        info!(url = report.url(), "holdfast {} serves clients", env!("CARGO_PKG_VERSION"));
+        info!(url = admin_url, "status page is up");
+        let tiers = if behind.is_empty() { "none".to_owned() } else { behind.join(", ") };
+        info!(memory = %config.cache.size, tiers, "cache is ready");
         let watch = tokio::spawn(upstream.watch_identity());
         let follow = tokio::spawn(follower.run(feed.subscribe()));
         let proxies = access.clone();
@@ -214,11 +220,6 @@ impl AppBuilder {
         let service = Admin::new(report.clone(), registry, hosts, events, operator, guard);
         let admin = RunningListener::start(admin, |listener, stop| listener.serve(service, stop));
 
-        // A fourth line names the upstream and its chain, as soon as the upstream has shown them.
-        info!(url = report.url(), "holdfast {} serves clients", env!("CARGO_PKG_VERSION"));
-        info!(url = format_args!("{scheme}://{}", admin.address).to_string(), "status page is up");
-        let tiers = if behind.is_empty() { "none".to_owned() } else { behind.join(", ") };
-        info!(memory = %config.cache.size, tiers, "cache is ready");
         let drain_delay = config.drain_delay;
         let last_word = config.connections.drain_timeout.mul_f64(LAST_WORD);
         let parts = reload::Parts {
@@ -317,7 +318,7 @@ impl App {
         if time::timeout(LAST_WRITES, self.report.tiers.settle()).await.is_err() {
             warn!("last writes to the cache tiers timed out; the missing entries will be fetched again");
         }
-        info!("stopped");
+        info!(uptime_seconds = seconds(self.report.started.elapsed()), "stopped");
     }
 }
 

@@ -19,12 +19,13 @@ impl StopSignals {
         Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
     }
 
-    /// Resolves at the next SIGTERM or SIGINT.
+    /// Resolves at the next SIGTERM or SIGINT, and logs it.
     pub(super) async fn next(&mut self) {
-        tokio::select! {
-            _ = self.term.recv() => {}
-            _ = self.int.recv() => {}
-        }
+        let signal = tokio::select! {
+            _ = self.term.recv() => "SIGTERM",
+            _ = self.int.recv() => "SIGINT",
+        };
+        tracing::info!(signal, "stop signal received");
     }
 
     /// Runs `ending`, at most until a second signal.

@@ -122,6 +122,20 @@ async fn chart_renders_valid_manifests() {
 }
 
 #[tokio::test]
+async fn chart_refuses_values_it_does_not_know() {
+    let Some(helm) = tools::checker("chart_refuses_values_it_does_not_know", "helm") else { return };
+    for (value, word) in
+        [("cachesize=512", "cachesize"), ("cacheSize=512MiB", "cacheSize"), ("replicas=-1", "replicas")]
+    {
+        let mut template = Command::new(&helm);
+        template.args(["template", "holdfast", "--set", IMAGE, "--set", value]).arg(path(CHART));
+        template.args(["--kube-version", VERSIONS[0]]);
+        let ran = output(template).await;
+        assert!(!ran.status.success() && text(&ran.stderr).contains(word), "{value}: {}", text(&ran.stderr));
+    }
+}
+
+#[tokio::test]
 async fn chart_names_a_missing_value() {
     let Some(helm) = tools::checker("chart_names_a_missing_value", "helm") else { return };
     let mut template = Command::new(helm);

@@ -102,3 +102,38 @@ async fn wrong_key_at_the_start_is_not_ready() {
     process.says("no key").await;
     assert_eq!(admin(&process, "/ready").await.0, 503);
 }
+
+/// A plan may lack a method. That is no outage of the provider.
+#[tokio::test]
+async fn refusal_of_one_method_is_not_degraded() {
+    let node = upstream::devchain().blocks(3, 1).run().await;
+    let process = process::serve(&node).set("METHODS__ALLOW", r#"["eth_*", "trace_block"]"#).run().await;
+    let refused = Fault::Refused { status: 403, code: -32000, message: "not in your plan".to_owned() };
+    node.fail(refused).on("trace_block").always();
+    for _ in 0..7 {
+        assert!(process.client().ask("trace_block", json!(["0x1"])).await.is_err());
+        process.client().ask("eth_gasPrice", json!([])).await.unwrap();
+        assert_eq!(admin(&process, "/ready").await, (200, "ready\n".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn refusal_of_one_endpoint_of_two_is_not_degraded() {
+    let (first, second) = (upstream::devchain().blocks(3, 1), upstream::devchain().blocks(3, 1));
+    let (first, second) = (first.run().await, second.run().await);
+    let process = process::serve(&first).also(&second).run().await;
+    process.client().ask("eth_blockNumber", json!([])).await.unwrap();
+    first.fail(Fault::Refused { status: 401, code: -32000, message: "no key".to_owned() }).always();
+    for _ in 0..7 {
+        process.client().ask("eth_gasPrice", json!([])).await.unwrap();
+    }
+    process.says("upstream refuses our calls").await;
+    assert_eq!(admin(&process, "/ready").await, (200, "ready\n".to_owned()));
+    let report: Value = serde_json::from_str(&admin(&process, "/status").await.1).unwrap();
+    let refusing = report["endpoints"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|endpoint| endpoint["reason"].as_str().is_some_and(|reason| reason.contains("no key")));
+    assert_eq!(refusing.count(), 1, "{report}");
+}
