@@ -59,6 +59,7 @@
 //! token_bucket  a rate with a burst
 //! display     formats values in messages
 //! log_throttle  logs a repeated event at most every ten seconds
+//! outage        the time in which a component fails, for the log
 //! ```
 
 pub mod admin;
@@ -80,6 +81,7 @@ pub mod http;
 pub mod jsonrpc;
 pub mod listen;
 mod log_throttle;
+mod outage;
 pub mod proxy;
 pub mod secret;
 pub mod timeout;

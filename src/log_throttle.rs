@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// Shortest time between two log lines of the same event. An operator must learn that something fails, and why, but
 /// not once per call.
-const EVERY: Duration = Duration::from_secs(10);
+pub(crate) const EVERY: Duration = Duration::from_secs(10);
 
 /// Time of the last log line of each event.
 #[derive(Debug, Default)]

@@ -57,8 +57,9 @@ impl StatusReport {
     /// Returns the same as `/ready`, but probes no endpoint, because a scrape should not cause upstream calls.
     fn is_ready(&self) -> bool {
         let known = matches!(self.identity.state(), IdentityState::Known(_));
-        let is_refused = || self.upstream.refusal().is_some();
-        !self.draining.load(Relaxed) && known && !self.upstream.is_down() && !is_refused()
+        // An instance that knows its chain is degraded, but ready, while every endpoint refuses calls.
+        let is_refused = || self.identity.pinned().is_some() && self.upstream.refusal().is_some();
+        !self.draining.load(Relaxed) && ((known && !self.upstream.is_down()) || is_refused())
     }
 
     /// Returns the URL of the client listener.
@@ -96,7 +97,7 @@ pub(super) fn register(report: &Arc<StatusReport>, registry: &mut Registry) {
 impl Collector for Ready {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let ready = ConstGauge::new(i64::from(self.0.is_ready()));
-        let help = "1 if /ready reports ready, 0 if it reports degraded or not ready";
+        let help = "1 if /ready answers 200 (ready or degraded), 0 if it answers 503";
         ready.encode(encoder.encode_descriptor("ready", help, None, ready.metric_type())?)
     }
 }

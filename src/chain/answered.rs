@@ -1,6 +1,6 @@
 //! Answers for single numbers outside the window.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use super::{
     Stamp,
@@ -28,7 +28,7 @@ pub(super) struct AnsweredNumbers(BTreeMap<BlockNumber, AnsweredNumber>);
 /// The blocks that lists of receipts name, by number. A list of receipts does not determine the block at a number, so
 /// they only help to find the cached list once the block is known.
 #[derive(Clone, Debug, Default)]
-pub(super) struct NamedByReceipts(HashMap<BlockNumber, BlockHash>);
+pub(super) struct NamedByReceipts(BTreeMap<BlockNumber, (BlockHash, Stamp)>);
 
 // === impl AnsweredNumbers ===
 
@@ -91,18 +91,45 @@ impl AnsweredNumbers {
 
 impl NamedByReceipts {
     pub(super) fn get(&self, number: BlockNumber) -> Option<BlockHash> {
-        self.0.get(&number).copied()
+        self.0.get(&number).map(|(block, _)| *block)
     }
 
-    pub(super) fn insert(&mut self, number: BlockNumber, block: BlockHash) {
-        // Losing them costs one more fetch of each list.
-        if self.0.len() >= CAP {
-            self.0.clear();
+    /// Stores a block, unless the stored one was requested later.
+    pub(super) fn insert(&mut self, number: BlockNumber, block: BlockHash, sent: Stamp) {
+        if self.0.get(&number).is_none_or(|(_, known)| known.is_before(sent)) {
+            self.0.insert(number, (block, sent));
         }
-        self.0.insert(number, block);
+        while self.0.len() > CAP {
+            let oldest = self.0.iter().min_by_key(|(_, (_, sent))| sent.order).map(|(number, _)| *number);
+            oldest.map(|number| self.0.remove(&number));
+        }
     }
 
     pub(super) fn clear(&mut self) {
         self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloy_primitives::B256;
+
+    use super::*;
+    use crate::chain::Clock;
+
+    #[tokio::test(start_paused = true)]
+    async fn newest_receipts_name_the_block_and_the_oldest_are_dropped() {
+        let (clock, mut named) = (Clock::default(), NamedByReceipts::default());
+        let block = |byte| BlockHash(B256::repeat_byte(byte));
+        let (earlier, later) = (clock.now(), clock.now());
+        named.insert(BlockNumber(1), block(2), later);
+        named.insert(BlockNumber(1), block(1), earlier);
+        assert_eq!(named.get(BlockNumber(1)), Some(block(2)));
+        for number in 2..=CAP as u64 + 1 {
+            named.insert(BlockNumber(number), block(3), clock.now());
+        }
+        assert_eq!((named.get(BlockNumber(1)), named.get(BlockNumber(2))), (None, Some(block(3))));
+        named.clear();
+        assert_eq!(named.get(BlockNumber(2)), None);
     }
 }

@@ -235,7 +235,7 @@ impl Tracker {
     ) -> Result<(), Contrary> {
         self.agrees(number, block)?;
         if self.counts(sent) && self.view.suspension.is_none() {
-            self.view.named_by_receipts.insert(number, block);
+            self.view.named_by_receipts.insert(number, block, sent);
         }
         Ok(())
     }

@@ -8,16 +8,13 @@ use std::{
 
 use rustix::termios::tcgetwinsize;
 
-use super::{failure::Failure, output::written};
+use super::{failure::Failure, log::ERASE, output::written};
 
 /// Separates the parts of a line. Lines that are too long for the terminal lose their last parts.
 pub(super) const SEPARATOR: &str = " · ";
 
 /// Width of a terminal that does not tell it, and the width of a line on a wider one.
 const MAX_COLUMNS: usize = 100;
-
-/// Returns the cursor to the start of the line and erases the line.
-const ERASE: &str = "\r\x1b[2K";
 
 /// The last line on a terminal. Other lines must not be printed directly while it is shown.
 pub(super) struct LiveLine {
@@ -40,7 +37,7 @@ impl LiveLine {
     pub(super) fn show(&mut self, text: &str) -> Result<(), Failure> {
         // A line that wraps could not be erased. The terminal may have another width by now.
         let columns = tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_col));
-        let columns = if columns == 0 { MAX_COLUMNS } else { columns.min(MAX_COLUMNS) };
+        let columns = if columns == 0 { MAX_COLUMNS } else { (columns - 1).min(MAX_COLUMNS) };
         self.is_shown = true;
         put(format_args!("{ERASE}{}", fitted(text, columns)))
     }

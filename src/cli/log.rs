@@ -1,6 +1,6 @@
 //! Starts the log.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 
 use tracing::error;
 use tracing_subscriber::{
@@ -9,6 +9,9 @@ use tracing_subscriber::{
 
 use super::log_text::TextFields;
 use crate::config::{LogConfig, LogFormat};
+
+/// Returns the cursor to the start of the line and erases the line.
+pub(super) const ERASE: &str = "\r\x1b[2K";
 
 /// Changes the level of a running log.
 pub(super) struct LogLevel(reload::Handle<EnvFilter, Registry>);
@@ -19,8 +22,24 @@ pub(super) type SpanLayer = Box<dyn Layer<Registry> + Send + Sync>;
 /// Logs to standard error, panics included, so that a program that reads the log sees them. The level applies to the
 /// log only; `beside` has a filter of its own.
 pub(super) fn start(config: &LogConfig, beside: Option<SpanLayer>) -> LogLevel {
+    start_with(config, beside, io::stderr)
+}
+
+/// Same as [`start`], but each line replaces the text of the terminal's last line, which a live line shows.
+pub(super) fn start_above_live_line(config: &LogConfig) {
+    start_with(config, None, || AboveLiveLine(io::stderr()));
+}
+
+fn start_with<W>(
+    config: &LogConfig,
+    beside: Option<SpanLayer>,
+    writer: impl Fn() -> W + Send + Sync + 'static,
+) -> LogLevel
+where
+    W: Write + 'static,
+{
     let (filter, level) = reload::Layer::new(config.filter().unwrap_or_default());
-    let lines = fmt::layer().with_writer(io::stderr);
+    let lines = fmt::layer().with_writer(writer);
     let lines = match config.format {
         LogFormat::Text => lines
             .fmt_fields(TextFields)
@@ -38,6 +57,25 @@ pub(super) fn start(config: &LogConfig, beside: Option<SpanLayer>) -> LogLevel {
         std::panic::set_hook(Box::new(|panic| error!("{panic}")));
     }
     LogLevel(level)
+}
+
+/// Writer of one log line on a terminal with a live line.
+struct AboveLiveLine(io::Stderr);
+
+impl Write for AboveLiveLine {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    // The subscriber writes a line at once. Erasing and writing must not be two writes, between which the live line
+    // could appear.
+    fn write_all(&mut self, line: &[u8]) -> io::Result<()> {
+        self.0.write_all(&[ERASE.as_bytes(), line].concat())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 // === impl LogLevel ===

@@ -1,6 +1,6 @@
 //! Fields of text log lines, in the form of logfmt: values with spaces are quoted.
 
-use std::fmt;
+use std::{fmt, ops::RangeInclusive};
 
 use tracing::field::{Field, Visit};
 use tracing_subscriber::{
@@ -37,13 +37,7 @@ impl FieldWriter<'_> {
             self.writer.write_char(' ')?;
         }
         if name == "message" {
-            return value.chars().try_for_each(|char| {
-                if char.is_control() {
-                    write!(self.writer, "{}", char.escape_default())
-                } else {
-                    self.writer.write_char(char)
-                }
-            });
+            return value.chars().try_for_each(|char| self.write_shown(char));
         }
         let name = name.strip_prefix("r#").unwrap_or(name);
         if self.writer.has_ansi_escapes() {
@@ -51,13 +45,43 @@ impl FieldWriter<'_> {
         } else {
             write!(self.writer, "{name}=")?;
         }
-        let is_bare = |char: char| !char.is_whitespace() && !char.is_control() && char != '"' && char != '=';
+        let is_bare =
+            |char: char| !char.is_whitespace() && is_shown(char) && !['"', '=', '\\'].contains(&char);
         if !value.is_empty() && value.chars().all(is_bare) {
-            self.writer.write_str(value)
-        } else {
-            write!(self.writer, "{value:?}")
+            return self.writer.write_str(value);
         }
+        self.writer.write_char('"')?;
+        for char in value.chars() {
+            match char {
+                '"' | '\\' => write!(self.writer, "\\{char}")?,
+                '\n' => self.writer.write_str("\\n")?,
+                char => self.write_shown(char)?,
+            }
+        }
+        self.writer.write_char('"')
     }
+
+    /// Writes a character, escaped as in JSON if a terminal would not show it.
+    fn write_shown(&mut self, char: char) -> fmt::Result {
+        if is_shown(char) {
+            return self.writer.write_char(char);
+        }
+        let mut units = [0; 2];
+        char.encode_utf16(&mut units).iter().try_for_each(|unit| write!(self.writer, "\\u{unit:04x}"))
+    }
+}
+
+/// Returns whether a terminal shows this character. It does not show control characters, and characters that change the
+/// direction of the text or have no width could make a value look like another one.
+fn is_shown(char: char) -> bool {
+    const UNSHOWN: [RangeInclusive<char>; 5] = [
+        '\u{200b}'..='\u{200f}',
+        '\u{2028}'..='\u{202e}',
+        '\u{2060}'..='\u{206f}',
+        '\u{feff}'..='\u{feff}',
+        '\u{e0000}'..='\u{e007f}',
+    ];
+    !char.is_control() && !UNSHOWN.iter().any(|range| range.contains(&char))
 }
 
 impl Visit for FieldWriter<'_> {
@@ -139,11 +163,12 @@ mod tests {
     fn event_is_one_line_without_control_characters() {
         let said = logged(|| {
             let _span = info_span!("call", method = "a b").entered();
-            info!(words = "two\nlines \x1b[31m", "it \x1b[0m said:\n{}", "x");
+            info!(words = "two\nlines \x1b[31m", name = "a\u{202e}b", "it \x1b[0m said:\n{}", "x");
         });
         assert_eq!(
             said,
-            " INFO call{method=\"a b\"}: it \\u{1b}[0m said:\\nx words=\"two\\nlines \\u{1b}[31m\"\n"
+            " INFO call{method=\"a b\"}: it \\u001b[0m said:\\u000ax words=\"two\\nlines \\u001b[31m\" \
+             name=\"a\\u202eb\"\n"
         );
     }
 }

@@ -1,6 +1,14 @@
 //! Signals to stop, or to reload the configuration.
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use std::time::Duration;
+
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::Instant,
+};
+
+/// Time within which two signals to stop count as one.
+const SAME: Duration = Duration::from_secs(1);
 
 /// The signals that end the program.
 pub(super) struct StopSignals {
@@ -28,11 +36,21 @@ impl StopSignals {
         tracing::info!(signal, "stop signal received");
     }
 
-    /// Runs `ending`, at most until a second signal.
+    /// Runs `ending`, at most until a second signal. Ignores signals within a second, because a terminal and a wrapper
+    /// such as `timeout` may send the same one twice.
     pub(super) async fn or_again(&mut self, ending: impl Future<Output = ()>) {
+        let again = async {
+            let first = Instant::now();
+            loop {
+                self.next().await;
+                if first.elapsed() >= SAME {
+                    return;
+                }
+            }
+        };
         tokio::select! {
             () = ending => {}
-            () = self.next() => tracing::warn!("second stop signal; not waiting for requests in flight"),
+            () = again => tracing::warn!("second stop signal; not waiting for requests in flight"),
         }
     }
 }

@@ -135,6 +135,7 @@ impl Sources {
                 check_endpoint(endpoint).map_err(|error| problem(error).set_by(set_by))?;
             }
         } else {
+            upstreams.iter().try_for_each(|url| shell::check_upstream(named_by, url))?;
             config.upstream.endpoints = upstreams.into_iter().map(EndpointConfig::at).collect();
             for endpoint in &config.upstream.endpoints {
                 check_endpoint(endpoint).map_err(|error| Problem::new(named_by, error))?;

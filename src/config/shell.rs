@@ -10,6 +10,13 @@ pub(super) fn check(values: &Dict) -> Result<(), Problem> {
     values.iter().try_for_each(|(key, value)| check_value(key, value))
 }
 
+/// Returns a problem if the URL of a node from a flag or a variable contains `${NAME}`, or is `$NAME`.
+pub(super) fn check_upstream(named_by: &str, url: &str) -> Result<(), Problem> {
+    let Some((name, _)) = braced(url).or_else(|| bare(url)) else { return Ok(()) };
+    let message = format!("Holdfast does not expand ${{{name}}}; give the whole URL");
+    Err(Problem::new(named_by, message))
+}
+
 fn check_value(key: &str, value: &Value) -> Result<(), Problem> {
     match value {
         Value::Dict(_, members) => {

@@ -106,14 +106,18 @@ async function read(response) {
   try { return JSON.parse(text) } catch { return { error: text.trim() || `HTTP status ${response.status}` } }
 }
 
-async function lookUp() {
-  const query = $('query').value.trim()
+// Counts look-ups: only the answer to the last one is shown.
+let lookUps = 0
+
+async function lookUp(query = $('query').value.trim()) {
+  const own = ++lookUps
   if (!query) {
     problem('')
     return show([])
   }
   try {
     const found = await read(await fetch(`/lookup?q=${encodeURIComponent(query)}`))
+    if (own !== lookUps) return
     if (found.error) {
       show([])
       // The hint after the semicolon is for programs.
@@ -155,10 +159,10 @@ function confirmPurge(forget, hash, found) {
         what.textContent = purged.error
         return
       }
-      await lookUp()
+      await lookUp(hash)
       const left = purged.left_in.length ? `, but it may still be in ${purged.left_in.join(' and ')}` : ''
       const text = `Purged: ${plural(purged.purged.length, 'entry', 'entries')}, ${bytes(purged.bytes)}${left}`
-      $('found').querySelector('.heading').after(element('p', { className: 'how' }, `${text}.`))
+      $('found').querySelector('.heading')?.after(element('p', { className: 'how' }, `${text}.`))
       say(text)
       $('query').focus()
     } catch {

@@ -72,8 +72,9 @@ export function showWorth({ methods }) {
   $('price').setAttribute('aria-invalid', String(!read))
   const units = monthlyUnits(methods)
   const value = read && units !== null ? rounded((units * read.price) / 1e6) : 0
-  // The field stays while it is in use.
-  $('worth-tile').hidden = value < LEAST && !$('worth-tile').contains(document.activeElement)
+  // A user who has chosen a price must be able to change it.
+  const isInUse = kept.preset || $('worth-tile').contains(document.activeElement)
+  $('worth-tile').hidden = value < LEAST && !isInUse
   set('about-worth', value < LEAST ? '<' : '≈')
   set('worth', read ? `${read.before}${whole(Math.max(value, LEAST))}${read.behind && THIN + read.behind}` : DASH)
 }

@@ -40,7 +40,8 @@ function showTop(status, url) {
 }
 
 function showSaved({ calls, saved, uptime_seconds: uptime }, url) {
-  set('saved', whole(saved.calls))
+  // At the start, following the chain can cost more calls than the cache has saved.
+  set('saved', whole(Math.max(0, saved.calls)))
   $('share-tile').hidden = calls === 0
   if (calls === 0) {
     fill('saved-how', ['No calls yet. Point a wallet, a dapp or an indexer at ', element('code', {}, url), '.'])

@@ -142,7 +142,7 @@ impl Link {
         if failed.is_unrecoverable_error() || failed.is_io_error() || failed.code() == Some("READONLY") {
             self.lost(&connection);
         }
-        Err(if failed.is_io_error() { self.0.disconnected(&failed) } else { self.0.failed(&failed) })
+        Err(self.0.failed(&failed))
     }
 
     async fn connection(&self) -> Result<Arc<MultiplexedConnection>, TierError> {
@@ -228,17 +228,17 @@ fn refusal(value: &Value) -> Option<ClientError> {
 // === impl Inner ===
 
 impl Inner {
-    fn failed(&self, what: &impl std::fmt::Display) -> TierError {
-        std::io::Error::other(self.message(what)).into()
+    fn failed(&self, error: &impl std::fmt::Display) -> TierError {
+        std::io::Error::other(self.message(error)).into()
     }
 
-    fn disconnected(&self, what: &impl std::fmt::Display) -> TierError {
-        TierError::Disconnected(self.message(what).into())
+    fn disconnected(&self, error: &impl std::fmt::Display) -> TierError {
+        TierError::Disconnected(self.message(error).into())
     }
 
     /// Returns a message that names the server. Removes the password from the text, in case the server repeats it.
-    fn message(&self, what: &impl std::fmt::Display) -> String {
-        let mut text = what.to_string();
+    fn message(&self, error: &impl std::fmt::Display) -> String {
+        let mut text = error.to_string();
         let password = self.client.get_connection_info().redis_settings().password();
         if let Some(password) = password.filter(|password| !password.is_empty()) {
             text = text.replace(password, "…");

@@ -17,6 +17,7 @@ use crate::{
     cache::tier::{ChainKey, Tier, TierError, TierKind, Tiered},
     display::seconds,
     log_throttle::LogThrottle,
+    outage::Outage,
     timeout::timeout,
 };
 
@@ -41,8 +42,8 @@ pub(super) struct Guarded {
     patience: Duration,
     /// One breaker for each kind of [`Access`].
     breakers: [Mutex<Breaker>; 3],
-    /// Begin of the outage of each kind of [`Access`] that was logged and has not ended.
-    outages: [Mutex<Option<Instant>>; 3],
+    /// One outage for each kind of [`Access`].
+    outages: [Mutex<Outage>; 3],
     pub(super) trust: Trust,
     metrics: Metrics,
     said: LogThrottle,
@@ -104,7 +105,7 @@ impl Guarded {
         // A tier with its index in memory reports a miss even while its storage hangs. Only a hit shows that the
         // storage works.
         if found.is_some() || !self.tier.knows_what_it_has() {
-            self.succeed(Access::Content);
+            self.succeed(Access::Content, begun);
         } else {
             self.breaker(Access::Content).abandon(begun);
         }
@@ -122,16 +123,18 @@ impl Guarded {
 
     /// Reads a [fact](Access::Fact); `None` if the tier fails or the breaker is open.
     pub(super) async fn ask<T>(&self, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, T>) -> Option<T> {
-        let said = self.call(Access::Fact, Instant::now(), ask).await?;
-        self.succeed(Access::Fact);
+        let begun = Instant::now();
+        let said = self.call(Access::Fact, begun, ask).await?;
+        self.succeed(Access::Fact, begun);
         Some(said)
     }
 
     /// Writes to the tier and returns whether the write succeeded.
     pub(super) async fn write(&self, write: impl FnOnce(&dyn Tier) -> Tiered<'_, ()>) -> bool {
-        let is_written = self.call(Access::Write, Instant::now(), write).await.is_some();
+        let begun = Instant::now();
+        let is_written = self.call(Access::Write, begun, write).await.is_some();
         if is_written {
-            self.succeed(Access::Write);
+            self.succeed(Access::Write, begun);
         }
         is_written
     }
@@ -143,7 +146,7 @@ impl Guarded {
         let begun = Instant::now();
         let is_written = self.call(Access::Write, begun, write).await;
         match is_written {
-            Some(true) => self.succeed(Access::Write),
+            Some(true) => self.succeed(Access::Write, begun),
             Some(false) => self.breaker(Access::Write).abandon(begun),
             None => {}
         }
@@ -170,7 +173,7 @@ impl Guarded {
             Err(TierError::Forgotten) => {
                 // Another instance found that the chain replaced a finalized block. The upstream of this instance may
                 // have replaced the block too, so withdraw the confirmation.
-                self.succeed(access);
+                self.succeed(access, begun);
                 self.trust.doubt();
                 None
             }
@@ -179,11 +182,15 @@ impl Guarded {
                 if is_read {
                     self.metrics.failed(kind);
                 }
-                if matches!(error, TierError::Disconnected(_)) {
-                    debug!(tier = kind.as_str(), what = access.as_str(), %error, "cache tier error");
-                } else if self.say(access.as_str(), &error) {
-                    self.outages[access as usize].lock().get_or_insert(begun);
-                }
+                let is_logged = match error {
+                    // The tier logs the loss of its connection itself.
+                    TierError::Disconnected(_) => {
+                        debug!(tier = kind.as_str(), operation = access.as_str(), %error, "cache tier error");
+                        false
+                    }
+                    error => self.say(access.as_str(), &error),
+                };
+                self.outages[access as usize].lock().fail(Instant::now(), is_logged);
                 None
             }
         }
@@ -220,24 +227,25 @@ impl Guarded {
         !self.breaker(Access::Write).lets_pass(Instant::now())
     }
 
-    /// Records that the tier works, and logs the end of an outage that was logged.
-    fn succeed(&self, access: Access) {
+    /// Records the success of a call that began at `begun`. If it ends an outage that was logged, logs the end.
+    fn succeed(&self, access: Access, begun: Instant) {
         self.breaker(access).succeed();
-        if let Some(since) = self.outages[access as usize].lock().take() {
-            let (tier, what) = (self.kind().as_str(), access.as_str());
-            info!(tier, what, outage_seconds = seconds(since.elapsed()), "cache tier works again");
+        let end = self.outages[access as usize].lock().succeed(begun, Instant::now());
+        if let Some(length) = end.and_then(|end| end.logged) {
+            let (tier, operation) = (self.kind().as_str(), access.as_str());
+            info!(tier, operation, outage_seconds = seconds(length), "cache tier works again");
         }
     }
 
     /// Logs an error. Repetitions of the same kind within a short time go to the debug level. Returns whether this one
     /// was not such a repetition.
-    pub(super) fn say(&self, what: &'static str, error: &dyn fmt::Display) -> bool {
+    pub(super) fn say(&self, operation: &'static str, error: &dyn fmt::Display) -> bool {
         let tier = self.kind().as_str();
-        let is_due = self.said.is_due(what);
+        let is_due = self.said.is_due(operation);
         if is_due {
-            warn!(tier, what, %error, "cache tier error; continuing without it");
+            warn!(tier, operation, %error, "cache tier error; continuing without it");
         } else {
-            debug!(tier, what, %error, "cache tier error");
+            debug!(tier, operation, %error, "cache tier error");
         }
         is_due
     }

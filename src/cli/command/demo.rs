@@ -2,7 +2,12 @@
 
 mod tell;
 
-use std::{fmt::Display, pin::pin, time::Duration};
+use std::{
+    fmt::Display,
+    io::{self, IsTerminal},
+    pin::pin,
+    time::Duration,
+};
 
 use clap::Args;
 use tokio::{sync::mpsc, time};
@@ -68,7 +73,10 @@ impl DemoArgs {
             .with_flag("admin", Some(self.admin))
             .with_flag("log.level", Some(self.log_level));
         let config = sources.load()?;
-        log::start(&config.log, None);
+        match io::stderr().is_terminal() && LiveLine::on_stdout().is_some() {
+            true => log::start_above_live_line(&config.log),
+            false => drop(log::start(&config.log, None)),
+        }
         early.block_on(|hangup| demo(config, self.reorg_every, hangup))
     }
 }

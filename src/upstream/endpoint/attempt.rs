@@ -17,7 +17,9 @@ use super::{
     failure::{counts_against_endpoint, counts_against_primary},
     health::{EndpointHealth, MISMATCH_PENALTY},
 };
-use crate::{display::seconds, eth::MethodLabel, jsonrpc::Answer, trace::Origin, verify::Verdict};
+use crate::{
+    display::seconds, eth::MethodLabel, jsonrpc::Answer, log_throttle, trace::Origin, verify::Verdict,
+};
 
 /// Number of consecutive refusals that Holdfast attributes to the code that clients' calls run. If a longer series has
 /// no answer in between, the client code is not the cause, and further refusals count against the endpoint.
@@ -237,8 +239,7 @@ fn record(
                 endpoint.metrics.rate_limited();
                 let limit = UpstreamError::rate_limit(error);
                 health.limit(&limit, None, now);
-                drop(health);
-                return warn(endpoint, &limit, true);
+                return warn(endpoint, health, &limit, true);
             }
             health.hung_at = None;
             if purpose == Purpose::Identity {
@@ -249,13 +250,12 @@ fn record(
                 }
                 health.breaker.allow_probe(now);
                 // While the breaker is open, `last_error` stays, so that the status shows the reason.
-                if health.breaker.lets_pass(now) {
-                    health.last_error = None;
-                    report_end(endpoint, health, begun, now);
+                // A provider that refuses calls may still tell its chain id.
+                if health.breaker.lets_pass(now) && call.method.as_str() == "eth_getBlockByNumber" {
+                    report_success(endpoint, health, begun, now);
                 }
                 return;
             }
-            health.last_error = None;
             health.learn(call, answer, verdict.as_ref(), now);
             health.breaker.succeed();
             (health.mismatches, health.refusals) = (0, 0);
@@ -263,13 +263,12 @@ fn record(
                 (health.forward_failures, health.forwarded_at) = (0, Some(now));
             }
             health.pause_backoff.reset();
-            report_end(endpoint, health, begun, now);
+            report_success(endpoint, health, begun, now);
         }
         Err(error @ UpstreamError::RateLimited { retry_after, .. }) => {
             endpoint.metrics.rate_limited();
             health.limit(error, *retry_after, now);
-            drop(health);
-            warn(endpoint, error, true);
+            warn(endpoint, health, error, true);
         }
         Err(UpstreamError::Rejected(mismatch)) => {
             health.last_mismatch = Some(mismatch.failure.to_string());
@@ -291,11 +290,10 @@ fn record(
             if counts {
                 health.fail(error, begun, now);
             }
-            drop(health);
+            warn(endpoint, health, error, counts);
             if error.is_connection_loss() {
                 endpoint.require_recheck();
             }
-            warn(endpoint, error, counts);
         }
     }
 }
@@ -313,8 +311,7 @@ fn record_cut_off(endpoint: &Endpoint, begun: Instant, is_everyday: bool) {
     if is_everyday {
         let error = UpstreamError::TimedOut { after: Duration::from_secs(waited.as_secs()) };
         health.fail(&error, begun, now);
-        drop(health);
-        warn(endpoint, &error, true);
+        warn(endpoint, health, &error, true);
     } else if let Some(identity) = &endpoint.identity {
         drop(health);
         identity.probe();
@@ -322,16 +319,26 @@ fn record_cut_off(endpoint: &Endpoint, begun: Instant, is_everyday: bool) {
 }
 
 /// Logs a failure. `counts` says whether it counts against the endpoint, and not against the call.
-fn warn(endpoint: &Endpoint, error: &UpstreamError, counts: bool) {
+fn warn(
+    endpoint: &Endpoint,
+    mut health: MutexGuard<'_, EndpointHealth>,
+    error: &UpstreamError,
+    counts: bool,
+) {
     let (words, name) = (error.words(), &endpoint.name);
     let words = words.as_deref();
     let is_refusal = counts && error.is_refusal();
-    if !endpoint.log_throttle.is_due(if is_refusal { "refusal" } else { error.as_str() }) {
+    let is_due = endpoint.log_throttle.is_due(if is_refusal { "refusal" } else { error.as_str() });
+    // During a long pause there are no calls, and so no later chance to warn of this outage.
+    let is_long = matches!(error, UpstreamError::RateLimited { retry_after: Some(wait), .. } if *wait >= log_throttle::EVERY);
+    let is_due = is_due || (is_long && !health.outage.is_logged());
+    if counts && is_due {
+        health.outage.fail(Instant::now(), true);
+    }
+    drop(health);
+    if !is_due {
         debug!(%error, words, endpoint = %name, "upstream call failed");
         return;
-    }
-    if let Some(outage) = &mut endpoint.health.lock().outage {
-        outage.is_logged = true;
     }
     match error {
         UpstreamError::RateLimited { .. } => {
@@ -344,14 +351,24 @@ fn warn(endpoint: &Endpoint, error: &UpstreamError, counts: bool) {
     }
 }
 
-/// Ends an outage, if a call that began after its begin has succeeded. Logs the end, if the begin was logged.
-fn report_end(endpoint: &Endpoint, mut health: MutexGuard<'_, EndpointHealth>, begun: Instant, now: Instant) {
-    let Some(outage) = health.outage.take_if(|outage| outage.since <= begun) else { return };
-    health.refusal = None;
+/// Records the success of a call that began at `begun`. If it ends an outage that was logged, logs the end.
+fn report_success(
+    endpoint: &Endpoint,
+    mut health: MutexGuard<'_, EndpointHealth>,
+    begun: Instant,
+    now: Instant,
+) {
+    let end = health.outage.succeed(begun, now);
+    if health.outage.since().is_none() {
+        (health.last_error, health.refusal) = (None, None);
+    } else if let Some(identity) = &endpoint.identity {
+        // The call began before the outage. Without further calls, only a probe shows whether the outage has ended.
+        drop(health);
+        return identity.probe();
+    }
     drop(health);
-    if outage.is_logged {
-        let outage_seconds = seconds(now.saturating_duration_since(outage.since));
-        info!(endpoint = %endpoint.name, outage_seconds, "upstream answers again");
+    if let Some(length) = end.and_then(|end| end.logged) {
+        info!(endpoint = %endpoint.name, outage_seconds = seconds(length), "upstream answers again");
     }
 }
 

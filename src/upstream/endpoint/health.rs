@@ -10,6 +10,7 @@ use crate::{
     breaker::{Breaker, Policy},
     eth::BlockNumber,
     jsonrpc::Answer,
+    outage::Outage,
     token_bucket::TokenBucket,
     verify::Verdict,
 };
@@ -71,7 +72,7 @@ pub(super) struct EndpointHealth {
     pub(super) failed: Option<Instant>,
     pub(super) last_error: Option<UpstreamError>,
     /// The outage of the endpoint, while it lasts.
-    pub(super) outage: Option<Outage>,
+    pub(super) outage: Outage,
     /// The last refusal (a rate limit or missing access), if the endpoint has not answered a call since.
     pub(super) refusal: Option<UpstreamError>,
     /// The reason why the last invalid answer failed verification.
@@ -84,15 +85,6 @@ pub(super) struct EndpointHealth {
     pub(super) head_seen: Option<Instant>,
     /// The block below which the endpoint has probably pruned all blocks, and the time when it last reported so.
     pub(super) pruned_below: Option<(BlockNumber, Instant)>,
-}
-
-/// A time in which every call fails.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Outage {
-    /// Time of the first failure.
-    pub(super) since: Instant,
-    /// Whether the log has a warning of a failure. Repeated warnings are throttled, so it may have none.
-    pub(super) is_logged: bool,
 }
 
 // === impl EndpointHealth ===
@@ -114,7 +106,7 @@ impl EndpointHealth {
             mismatches: 0,
             failed: None,
             last_error: None,
-            outage: None,
+            outage: Outage::default(),
             refusal: None,
             last_mismatch: None,
             head: None,
@@ -160,7 +152,7 @@ impl EndpointHealth {
         self.failed = Some(now);
         self.last_error = Some(error.clone());
         self.refusal = error.is_refusal().then(|| error.clone());
-        self.outage.get_or_insert(Outage { since: now, is_logged: false });
+        self.outage.fail(now, false);
     }
 
     /// Records the failure of a forwarded call that began at `begun`. Ignores the failure if the endpoint has answered
@@ -186,7 +178,7 @@ impl EndpointHealth {
     pub(super) fn limit(&mut self, error: &UpstreamError, retry_after: Option<Duration>, now: Instant) {
         self.pause(retry_after, now);
         self.refusal = Some(error.clone());
-        self.outage.get_or_insert(Outage { since: now, is_logged: false });
+        self.outage.fail(now, false);
     }
 
     /// Returns whether the endpoint refuses calls, and may be asked whether it still does.

@@ -158,7 +158,7 @@ impl Endpoint {
             last_error: health.last_error.clone(),
             refusal: health.refusal.clone(),
             totals: self.metrics.totals(),
-            outage: health.outage.map(|outage| outage.since.elapsed()),
+            outage: health.outage.since().map(|since| since.elapsed()),
             last_mismatch: health.last_mismatch.clone(),
             paused: health.paused.map(|until| until.saturating_duration_since(Instant::now())),
         }

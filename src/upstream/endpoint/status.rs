@@ -84,7 +84,11 @@ impl EndpointStatus {
         match &self.identity {
             Some(IdentityState::WrongChain(_)) => EndpointState::WrongChain,
             Some(IdentityState::Unknown(_)) => EndpointState::Unknown,
-            Some(IdentityState::Known(_)) | None if self.paused.is_some_and(|wait| !wait.is_zero()) => {
+            // Until a call succeeds, not only during the pause.
+            Some(IdentityState::Known(_)) | None
+                if self.paused.is_some_and(|wait| !wait.is_zero())
+                    || matches!(self.refusal, Some(UpstreamError::RateLimited { .. })) =>
+            {
                 EndpointState::RateLimited
             }
             Some(IdentityState::Known(_)) | None => match self.health {

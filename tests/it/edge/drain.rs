@@ -16,7 +16,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
     task::JoinSet,
-    time::Instant,
+    time::{self, Instant},
 };
 
 use crate::support::{
@@ -260,7 +260,14 @@ async fn second_signal_ends_the_program_at_once() {
 
         process.signal(Signal::TERM);
         process.says("shutting down").await;
+        // Signals within a second of the first one do not count.
+        process.signal(Signal::INT);
+        eventually("both signals are noticed", async || {
+            process.said().matches("stop signal received").count() == 2
+        })
+        .await;
         assert!(process.is_running());
+        time::sleep(Duration::from_secs(1)).await;
         process.signal(Signal::TERM);
         assert_eq!(process.exit_code().await, Some(0), "{}", process.said());
         process.says("second stop signal").await;

@@ -313,3 +313,18 @@ async fn record_the_demo() {
     )
     .unwrap();
 }
+
+#[tokio::test]
+async fn log_lines_do_not_mix_with_the_score() {
+    let mut command = demo();
+    command.args(["--log-level", "info"]).env("TERM", "xterm");
+    let demo = Program::on_terminal(command, COLUMNS);
+    demo.says("upstream calls saved").await;
+    let before = demo.said().len();
+    eventually("a log line after the score", async || demo.said()[before..].contains("chain reorganized"))
+        .await;
+    let said = demo.said();
+    let line = said.lines().rfind(|line| line.contains("chain reorganized")).unwrap();
+    let shown = line.rsplit("\x1b[2K").next().unwrap();
+    assert!(shown.contains("chain reorganized") && !shown.contains("calls"), "{line:?}");
+}

@@ -282,3 +282,17 @@ async fn build_script_names_the_commit_of_release_builds() {
     assert_eq!(run("release", "", "/nowhere").await, None);
     assert_eq!(run("debug", "", &path).await, None);
 }
+
+#[tokio::test]
+async fn shell_variable_in_the_url_of_a_node_is_an_error() {
+    for url in ["https://node.example/${KEY}", "${URL}", "$URL"] {
+        let mut by_variable = holdfast(&["check", "--offline"]);
+        by_variable.env("HOLDFAST_UPSTREAM_URL", url);
+        for command in [by_variable, holdfast(&["check", "--offline", "--upstream", url])] {
+            let ran = output(command).await;
+            let said = text(&ran.stderr);
+            assert_eq!(ran.status.code(), Some(64), "{url}: {said}");
+            assert!(said.contains("does not expand ${") && said.contains("give the whole URL"), "{said}");
+        }
+    }
+}

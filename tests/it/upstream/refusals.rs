@@ -137,3 +137,27 @@ async fn refusal_of_one_endpoint_of_two_is_not_degraded() {
         .filter(|endpoint| endpoint["reason"].as_str().is_some_and(|reason| reason.contains("no key")));
     assert_eq!(refusing.count(), 1, "{report}");
 }
+
+/// Repeated warnings are throttled. A long pause has no calls, and so no later chance for a warning.
+#[tokio::test]
+async fn long_rate_limit_is_logged_soon_after_a_short_one() {
+    let node = upstream::devchain().blocks(3, 1).run().await;
+    let process = process::serve(&node).run().await;
+    let client = process.client();
+    client.ask("eth_blockNumber", json!([])).await.unwrap();
+    let limits = || process.said().matches("upstream limits the rate of our calls").count();
+    node.fail(Fault::RateLimited { retry_after: None }).always();
+    eventually("the first limit", async || {
+        client.call("eth_gasPrice", json!([])).await;
+        limits() == 1
+    })
+    .await;
+    node.clear_faults();
+    eventually("an answer", async || client.ask("eth_gasPrice", json!([])).await.is_ok()).await;
+    node.fail(Fault::RateLimited { retry_after: Some(60) }).always();
+    client.call("eth_gasPrice", json!([])).await;
+    eventually("the second limit", async || limits() == 2).await;
+    let report: Value = serde_json::from_str(&admin(&process, "/status").await.1).unwrap();
+    assert_eq!(report["endpoints"][0]["state"], "rate_limited", "{report}");
+    assert_eq!(process.metric("holdfast_ready").await, 1);
+}

@@ -13,7 +13,7 @@ use crate::{
 /// Number of characters of a hash that are shown, `0x` included. They tell the blocks of a demo apart.
 const HASH_SHOWN: usize = 10;
 
-/// Tells of the same call twice.
+/// Returns the lines about the same call, made twice.
 pub(super) fn miss_and_hit(first: &Exchange, second: &Exchange) -> Vec<String> {
     let row = |name: &str, exchange: &Exchange| {
         let took = Latency(exchange.took).to_string();
@@ -28,7 +28,7 @@ pub(super) fn miss_and_hit(first: &Exchange, second: &Exchange) -> Vec<String> {
     ]
 }
 
-/// Tells of a reorg, with the answers before and after it.
+/// Returns the lines about a reorg, with the answers before and after it.
 pub(super) fn staged(reorg: &StagedReorg) -> Vec<String> {
     let StagedReorg { depth, block, receipt, orphan, stale } = reorg;
     let mut lines = vec![
@@ -58,7 +58,7 @@ pub(super) fn staged(reorg: &StagedReorg) -> Vec<String> {
     lines
 }
 
-/// Tells of a later reorg in one line.
+/// Returns the line about a later reorg.
 pub(super) fn announcement(reorg: &StagedReorg) -> String {
     let [before, after] = &reorg.block;
     format!(
@@ -71,7 +71,7 @@ pub(super) fn announcement(reorg: &StagedReorg) -> String {
     )
 }
 
-/// Tells how to get a miss and a hit by hand.
+/// Returns the lines that show how to get a miss and a hit by hand.
 pub(super) fn try_it(rpc: SocketAddr, number: u64) -> Vec<String> {
     let call = format!(r#""method":"eth_getBlockByNumber","params":["{number:#x}",true]"#);
     vec![
@@ -88,6 +88,8 @@ pub(super) fn try_it(rpc: SocketAddr, number: u64) -> Vec<String> {
 /// Returns the score in one line.
 pub(super) fn score(score: &Score) -> String {
     let Score { head, calls, hits, saved, hit_time, miss_time } = score;
+    // In the first moments, following the chain costs more calls than the cache has saved.
+    let saved = (*saved).max(0);
     let percent = if *calls == 0 { 0 } else { hits * 100 / calls };
     let mut parts = Vec::new();
     parts.extend(head.map(|head| format!("block {head}")));
