@@ -479,19 +479,20 @@ impl<'a> Run<'a> {
 
     /// Returns whether `result` is a head that one of the nodes showed before and whose branch contains the head of
     /// an allowed state. The proxy does not follow a lagging node backwards at `latest`, even if another node showed
-    /// the higher head.
+    /// the higher head. A number above the lagging node's head is then answered from the same branch.
     fn was_head(&self, call: &Call, held: [usize; 2], result: &Bytes) -> bool {
         let states = || self.nodes.iter().flat_map(|node| &node.states);
-        call.names_the_head()
-            && self.nodes.iter().zip(held).any(|(node, from)| {
-                node.states[from..].iter().any(|state| {
+        self.nodes.iter().zip(held).any(|(node, from)| {
+            node.states[from..].iter().filter(|state| call.names_the_head() || call.is_above(state)).any(
+                |state| {
                     let earlier = states().filter(|earlier| earlier.since <= state.since);
                     let Some(visible) = state.visible.last() else { return false };
                     earlier
                         .filter(|earlier| earlier.visible.contains(visible))
                         .any(|earlier| node.allows(call, earlier, result))
-                })
-            })
+                },
+            )
+        })
     }
 }
 

@@ -129,6 +129,11 @@ impl Call {
         matches!(self.subject, Subject::Tag(Place::Latest) | Subject::Nothing)
     }
 
+    /// Returns whether the call names a number above the visible head of this state.
+    pub fn is_above(&self, state: &State) -> bool {
+        matches!(self.subject, Subject::Number(number) if number >= state.visible.len() as u64)
+    }
+
     /// Returns whether the answer identifies the head.
     pub fn shows_the_head(&self) -> bool {
         matches!((self.question, self.subject), (Question::BlockByNumber(..), Subject::Tag(Place::Latest)))
