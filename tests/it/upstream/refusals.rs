@@ -161,3 +161,24 @@ async fn long_rate_limit_is_logged_soon_after_a_short_one() {
     assert_eq!(report["endpoints"][0]["state"], "rate_limited", "{report}");
     assert_eq!(process.metric("holdfast_ready").await, 1);
 }
+
+/// Providers do not charge for the chain id, and answer it while they refuse other calls.
+#[tokio::test]
+async fn free_chain_id_does_not_end_a_rate_limit() {
+    let node = upstream::devchain().blocks(3, 1).run().await;
+    let process = process::serve(&node).run().await;
+    let client = process.client();
+    client.ask("eth_blockNumber", json!([])).await.unwrap();
+    for method in ["eth_gasPrice", "eth_getBlockByNumber"] {
+        node.fail(Fault::RateLimited { retry_after: None }).on(method).always();
+    }
+    client.call("eth_gasPrice", json!([])).await;
+    process.says("upstream limits the rate of our calls").await;
+    let probes = node.count("eth_chainId");
+    eventually("probes that get the chain id", async || {
+        assert!(admin(&process, "/ready").await.1.starts_with("degraded: "));
+        node.count("eth_chainId") >= probes + 2
+    })
+    .await;
+    assert!(!process.said().contains("upstream answers again"), "{}", process.said());
+}
