@@ -161,22 +161,25 @@ impl PacketContext {
         may_change
     }
 
-    /// Unpins the tags of the packet, because the block of `tag` is on another branch than the blocks of the other
-    /// tags. A tag from whose block a call was answered stays pinned. Returns the unpinned tags, for the caller to
-    /// refresh; `None` if the packet was realigned before.
-    pub(crate) fn realign(&self, tag: Tag) -> Option<Vec<Tag>> {
+    /// Returns the tags to refresh, because the block of `tag` is on another branch than the blocks of the other tags,
+    /// or is not known to be on the same one. The first time, also unpins these tags, except a tag from whose block a
+    /// call was answered: a refresh may show that this block fits after all.
+    pub(crate) fn realign(&self, tag: Tag) -> Vec<Tag> {
         let mut pins = self.pins.get_or_init(Box::default).lock();
-        if std::mem::replace(&mut pins.realigned, true) {
-            return None;
-        }
+        let is_first = !std::mem::replace(&mut pins.realigned, true);
         // `latest` comes last, so that its refresh shows whether the other blocks are ancestors of the head.
         let mut tags = vec![Tag::Safe, Tag::Finalized, Tag::Latest];
         tags.retain(|other| {
             let is_meant = *other == tag || *other == Tag::Latest;
-            let pin = pins.of(*other).filter(|pin| !pin.answered && (is_meant || pin.link.is_some()));
-            pin.map(|pin| pin.link = None).is_some()
+            let Some(pin) = pins.of(*other).filter(|pin| is_meant || pin.link.is_some()) else {
+                return false;
+            };
+            if is_first && !pin.answered {
+                pin.link = None;
+            }
+            true
         });
-        Some(tags)
+        tags
     }
 
     /// Returns whether another call of the packet also uses a tag, so that the blocks of both tags must be on the same

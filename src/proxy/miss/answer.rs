@@ -210,6 +210,7 @@ impl Answerer {
         arrival: Stamp,
     ) -> Result<Option<Link>, CallError> {
         let (packet, view) = (asked.request.packet(), &self.view);
+        let mut realigned = false;
         for _ in 0..MAX_PLANS {
             let refreshed = match self.lookup.meaning(tag, packet) {
                 TagMeaning::Block(link) => return Ok(Some(link)),
@@ -221,10 +222,11 @@ impl Answerer {
                 TagMeaning::Nothing => return Ok(None),
                 TagMeaning::Unknown => self.refresh_for(asked, tag, arrival).await,
                 TagMeaning::Unsure => self.head.refresh(Tag::Latest, view.clock().now()).await,
-                TagMeaning::Apart => match packet.realign(tag) {
-                    Some(tags) => self.refresh_all(&tags).await,
-                    None => return Err(CallError::Left { tag }),
-                },
+                // Each call of the packet realigns once: another call may still be waiting for its refresh.
+                TagMeaning::Apart if mem::replace(&mut realigned, true) => {
+                    return Err(CallError::Left { tag });
+                }
+                TagMeaning::Apart => self.refresh_all(&packet.realign(tag)).await,
             };
             match refreshed {
                 Ok(()) => {}

@@ -7,6 +7,26 @@ use super::{
 
 /// A rollback that the proxy accepts may lead below the finalized block. The proxy then no longer serves the finalized
 /// blocks above the head that it shows.
+/// The first head of all arrives after a call of the batch was answered from `safe`.
+#[test]
+fn first_head_after_an_answer_for_safe_fits_it() {
+    let steps = [
+        // Confirms the chain without a head.
+        Step::Ask(Question::TransactionAtHash(286, 0)),
+        Step::Mine(1, 0),
+        Step::Slow { late: true, millis: 50 },
+        Step::Batch(vec![
+            Question::BlockByNumber(Place::Latest, true),
+            Question::BlockByNumber(Place::Latest, false),
+            Question::BlockByNumber(Place::Safe, false),
+            Question::RawReceipts(Place::Latest),
+        ]),
+    ];
+    for development in [false, true] {
+        run(Setting { development, ..ORDINARY }, &steps).unwrap();
+    }
+}
+
 #[test]
 fn final_number_above_the_shown_head_is_not_served() {
     let steps = [
