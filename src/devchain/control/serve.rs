@@ -8,7 +8,6 @@ use crate::devchain::{
         lie,
     },
     rpc::{
-        args::Args,
         envelope::{RpcEntry, RpcPacket, RpcReply, batch},
         methods::call,
     },
@@ -148,9 +147,8 @@ impl Shared {
             Some(Fault::Null) => reply.outcome = Ok(Bytes::from_static(b"null")),
             Some(Fault::WrongId) => reply.id = wrong_id(&reply.id),
             Some(Fault::Lie(lie)) => {
-                let full = Args::parse(params).and_then(|args| args.flag(1)).unwrap_or(false);
                 if let Ok(truth) = &reply.outcome {
-                    let told = lie::tell(&self.state.lock(), lie, truth, full);
+                    let told = lie::tell(&mut self.state.lock(), lie, truth, method, params);
                     if told != *truth {
                         self.record.lock().lie();
                     }

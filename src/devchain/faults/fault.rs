@@ -94,6 +94,22 @@ pub enum Lie {
     Everywhere(String, Value),
     /// One member changed, in the result or in each element of a list. A scalar result changes as a whole.
     Field(String, Value),
+    /// The answer to `eth_getLogs` without one log, chosen by this number.
+    MissingLog(u64),
+    /// The answer to `eth_getLogs` with one more log, which matches the filter and fits into the order. It is a copy of
+    /// a log from elsewhere: from an orphan with a number of the range, or from another block, moved to the end of a
+    /// block of the range.
+    AddedLog {
+        /// Chooses the log and the block.
+        choice: u64,
+        /// Whether the copy has other data than the original.
+        altered: bool,
+    },
+    /// The answer to `eth_getLogs` in another order, chosen by this number.
+    ShuffledLogs(u64),
+    /// The answer to `eth_getLogs` of a node whose head is this many blocks lower. Higher blocks contribute no logs, and
+    /// there is no error.
+    LaggingLogs(u64),
 }
 
 /// A fault that has no effect until [`FaultBuilder::times`], [`FaultBuilder::once`] or [`FaultBuilder::always`]

@@ -3,6 +3,7 @@
 use super::{
     bend::bend,
     fault::Lie,
+    logs,
     omit::{Omission, omit},
 };
 use crate::devchain::{
@@ -14,10 +15,11 @@ use crate::devchain::{
         render::json,
         transactions::Forge,
     },
+    rpc::args::Args,
 };
 use alloy_primitives::{B256, Bytes as Data, TxHash, keccak256};
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 use std::sync::Arc;
 
 /// The kind of a result, recognized by its members.
@@ -27,6 +29,7 @@ enum AnswerShape {
     Transaction,
     Receipt,
     Receipts,
+    Logs,
     Other,
 }
 
@@ -44,15 +47,25 @@ const STRANGE: &str = "strange";
 /// Number of transactions of a foreign block.
 const FOREIGN_TRANSACTIONS: usize = 5;
 
-/// Returns the answer that `lie` makes of the answer `truth`. `full` is whether the client asked for a block with whole
-/// transactions.
-pub(in crate::devchain) fn tell(state: &State, lie: &Lie, truth: &Bytes, full: bool) -> Bytes {
+/// Returns the answer that `lie` makes of `truth`, the answer to this call.
+pub(in crate::devchain) fn tell(
+    state: &mut State,
+    lie: &Lie,
+    truth: &Bytes,
+    method: &str,
+    params: Option<&RawValue>,
+) -> Bytes {
+    if logs::is_about_logs(lie) {
+        let told = (method == "eth_getLogs").then(|| logs::tell(state, lie, truth, params)).flatten();
+        return told.unwrap_or_else(|| truth.clone());
+    }
     let Ok(value) = serde_json::from_slice::<Value>(truth) else {
         return truth.clone();
     };
     if value.is_null() {
         return truth.clone();
     }
+    let full = Args::parse(params).and_then(|args| args.flag(1)).unwrap_or(false);
     let teller = Teller { state, shape: AnswerShape::of(&value), full, value };
     let told = match lie {
         Lie::WrongHash => teller.another(),
@@ -79,6 +92,7 @@ pub(in crate::devchain) fn tell(state: &State, lie: &Lie, truth: &Bytes, full: b
             Some(json(&value).into())
         }
         Lie::Field(name, changed) => Some(teller.changed(name, changed)),
+        Lie::MissingLog(_) | Lie::AddedLog { .. } | Lie::ShuffledLogs(_) | Lie::LaggingLogs(_) => None,
     };
     told.unwrap_or_else(|| truth.clone())
 }
@@ -108,6 +122,9 @@ impl AnswerShape {
             Value::Object(_) if has("parentHash") => Self::Block,
             Value::Object(_) if has("cumulativeGasUsed") => Self::Receipt,
             Value::Object(_) if has("input") => Self::Transaction,
+            Value::Array(items) if items.first().is_some_and(|item| item.get("logIndex").is_some()) => {
+                Self::Logs
+            }
             Value::Array(_) => Self::Receipts,
             _ => Self::Other,
         }
@@ -140,7 +157,7 @@ impl Teller<'_> {
                 block["transactions"] = Value::Array(Vec::new());
                 Some(json(&block).into())
             }
-            AnswerShape::Receipts => Some(Bytes::from_static(b"[]")),
+            AnswerShape::Receipts | AnswerShape::Logs => Some(Bytes::from_static(b"[]")),
             _ => None,
         }
     }
@@ -223,6 +240,7 @@ impl Teller<'_> {
             AnswerShape::Transaction => block.transaction_json(index),
             AnswerShape::Receipt => block.receipt_json(index),
             AnswerShape::Receipts => Some(block.receipts_json()),
+            AnswerShape::Logs => Some(json(&block.logs()).into()),
             AnswerShape::Other => None,
         }
     }
@@ -231,7 +249,7 @@ impl Teller<'_> {
     fn block(&self) -> Option<Arc<Block>> {
         let hash: B256 = match self.shape {
             AnswerShape::Block => self.member("hash"),
-            AnswerShape::Receipts => {
+            AnswerShape::Receipts | AnswerShape::Logs => {
                 serde_json::from_value(self.value.get(0)?.get("blockHash")?.clone()).ok()
             }
             _ => self.member("blockHash"),

@@ -84,7 +84,7 @@ impl<'a> Args<'a> {
     }
 
     /// Returns the filter of logs in an object.
-    pub(super) fn log_filter(&self, at: usize) -> Result<Filter, RpcError> {
+    pub(in crate::devchain) fn log_filter(&self, at: usize) -> Result<Filter, RpcError> {
         serde_json::from_str(self.required(at)?.get()).map_err(|error| invalid(at, error))
     }
 

@@ -13,12 +13,23 @@ pub(super) fn logs(view: ClientView<'_>, args: &Args<'_>) -> Answer {
     matching(view, &args.at_most(1)?.log_filter(0)?)
 }
 
-/// Returns the logs of the blocks that the filter names: one block by its hash, or a range, by default the latest block.
+/// Returns the logs that match the filter.
 pub(super) fn matching(view: ClientView<'_>, filter: &Filter) -> Answer {
-    let blocks: Vec<Arc<Block>> = match filter.block_option {
+    let blocks = blocks(view, filter)?;
+    let logs: Vec<Log> =
+        blocks.iter().flat_map(|block| block.logs()).filter(|log| filter.matches(&log.inner)).collect();
+    Ok(json(&logs).into())
+}
+
+/// Returns the blocks that the filter names: one block by its hash, or a range, by default the latest block.
+pub(in crate::devchain) fn blocks(
+    view: ClientView<'_>,
+    filter: &Filter,
+) -> Result<Vec<Arc<Block>>, RpcError> {
+    match filter.block_option {
         FilterBlockOption::AtBlockHash(hash) => {
             let block = view.block(BlockId::Hash { hash, canonical_only: false })?;
-            vec![block.ok_or_else(|| RpcError::server("unknown block"))?]
+            Ok(vec![block.ok_or_else(|| RpcError::server("unknown block"))?])
         }
         FilterBlockOption::Range { from_block, to_block } => {
             let first = number(view, from_block.unwrap_or_default())?;
@@ -28,12 +39,9 @@ pub(super) fn matching(view: ClientView<'_>, filter: &Filter) -> Answer {
             }
             let blocks =
                 (first..=last.min(view.head().number())).map(|number| view.block(BlockId::Number(number)));
-            blocks.filter_map(Result::transpose).collect::<Result<_, _>>()?
+            blocks.filter_map(Result::transpose).collect()
         }
-    };
-    let logs: Vec<Log> =
-        blocks.iter().flat_map(|block| block.logs()).filter(|log| filter.matches(&log.inner)).collect();
-    Ok(json(&logs).into())
+    }
 }
 
 /// Returns the logs since the head was `seen`. After a reorg, the logs of the orphaned blocks come first, marked as

@@ -4,7 +4,7 @@ mod answer;
 pub(in crate::devchain) mod args;
 pub(in crate::devchain) mod envelope;
 mod filters;
-mod logs;
+pub(in crate::devchain) mod logs;
 pub(in crate::devchain) mod methods;
 mod raw;
 mod reads;

@@ -284,3 +284,104 @@ async fn misplaced_answer_names_an_orphan_or_no_block() {
     );
     assert_eq!(chain.lies_total(), 4);
 }
+
+/// Returns the whole range of the chain as a filter, with these other members.
+fn over_all(mut filter: Value) -> [Value; 1] {
+    filter["fromBlock"] = json!("0x1");
+    filter["toBlock"] = json!("latest");
+    [filter]
+}
+
+#[tokio::test]
+async fn one_log_can_be_missing_and_logs_shuffled() {
+    let chain = chain();
+    chain.mine_many(3, 12);
+    for choice in [0, 1, u64::MAX] {
+        let (told, truth) = lied(&chain, Lie::MissingLog(choice), "eth_getLogs", over_all(json!({}))).await;
+        let (told, truth) = (told.as_array().unwrap(), truth.as_array().unwrap());
+        assert_eq!(told.len() + 1, truth.len());
+        let mut rest = truth.iter();
+        assert!(told.iter().all(|log| rest.any(|other| other == log)), "the order stays");
+
+        let (told, _) = lied(&chain, Lie::ShuffledLogs(choice), "eth_getLogs", over_all(json!({}))).await;
+        let told = told.as_array().unwrap();
+        assert_eq!(told.len(), truth.len());
+        assert!(truth.iter().all(|log| told.contains(log)));
+    }
+}
+
+#[tokio::test]
+async fn added_log_matches_and_fits_into_the_order() {
+    let chain = chain();
+    chain.mine_many(4, 12);
+    chain.reorg(2, 2);
+    let all = ask(&chain, "eth_getLogs", over_all(json!({})));
+    let address = &all[0]["address"];
+    let filter = [json!({ "fromBlock": "0x2", "toBlock": "0x3", "address": address })];
+    let number = |log: &Value, name: &str| {
+        u64::from_str_radix(log[name].as_str().unwrap().strip_prefix("0x").unwrap(), 16).unwrap()
+    };
+    let (mut orphaned, mut moved) = (0, 0);
+    for choice in 0..40 {
+        for altered in [false, true] {
+            let lie = Lie::AddedLog { choice, altered };
+            let (told, truth) = lied(&chain, lie, "eth_getLogs", filter.clone()).await;
+            let (told, truth) = (told.as_array().unwrap(), truth.as_array().unwrap());
+            let added: Vec<_> = told.iter().filter(|log| !truth.contains(log)).collect();
+            let [added] = added[..] else { panic!("{} logs were added", added.len()) };
+            assert_eq!(told.len(), truth.len() + 1);
+            assert!(told.is_sorted_by_key(|log| (number(log, "blockNumber"), number(log, "logIndex"))));
+            assert!((2..=3).contains(&number(added, "blockNumber")) && added["address"] == *address);
+            let hash = serde_json::from_value(added["blockHash"].clone()).unwrap();
+            if chain.is_canonical(hash) {
+                moved += 1;
+            } else {
+                orphaned += 1;
+            }
+        }
+    }
+    assert!(orphaned > 0 && moved > 0, "{orphaned} {moved}");
+    // The only copy with the original data is that of an original.
+    let data = |log: &Value| (log["topics"].clone(), log["data"].clone());
+    let (copied, _) =
+        lied(&chain, Lie::AddedLog { choice: 0, altered: false }, "eth_getLogs", filter.clone()).await;
+    let (altered, truth) =
+        lied(&chain, Lie::AddedLog { choice: 0, altered: true }, "eth_getLogs", filter).await;
+    let added = |told: &Value| {
+        let truth = truth.as_array().unwrap();
+        told.as_array().unwrap().iter().find(|log| !truth.contains(log)).map(data).unwrap()
+    };
+    let (copied, altered) = (added(&copied), added(&altered));
+    assert!(copied.0 == altered.0 && copied.1 != altered.1);
+}
+
+#[tokio::test]
+async fn lagging_logs_lack_the_newest_blocks_without_an_error() {
+    let chain = chain();
+    chain.mine_many(4, 12);
+    let upto = |number: &str| [json!({ "fromBlock": "0x1", "toBlock": number })];
+    let (told, _) = lied(&chain, Lie::LaggingLogs(2), "eth_getLogs", upto("0x4")).await;
+    assert_eq!(told, ask(&chain, "eth_getLogs", upto("0x2")));
+    let (told, _) = lied(&chain, Lie::LaggingLogs(1), "eth_getLogs", upto("latest")).await;
+    assert_eq!(told, ask(&chain, "eth_getLogs", upto("0x3")));
+    let head = json!({ "blockHash": chain.head().hash });
+    let (told, _) = lied(&chain, Lie::LaggingLogs(1), "eth_getLogs", [head]).await;
+    assert_eq!(told, json!([]));
+    assert_eq!(ask(&chain, "eth_blockNumber", ()), "0x4", "the node itself does not lag");
+}
+
+#[tokio::test]
+async fn lies_about_logs_change_no_other_answer() {
+    let chain = node();
+    let filter = ask(&chain, "eth_newFilter", over_all(json!({})));
+    let added = Lie::AddedLog { choice: 0, altered: true };
+    for lie in [Lie::MissingLog(0), added, Lie::ShuffledLogs(0), Lie::LaggingLogs(1)] {
+        chain.fail(lie).once();
+        let told = post(&chain, "eth_getFilterLogs", [&filter]).await;
+        assert_eq!(told["result"], ask(&chain, "eth_getFilterLogs", [&filter]));
+    }
+    assert_eq!(chain.lies_total(), 0);
+    let (told, _) =
+        lied(&chain, Lie::WrongHash, "eth_getLogs", [json!({ "blockHash": chain.hash_at(2) })]).await;
+    assert_eq!(told, ask(&chain, "eth_getLogs", [json!({ "blockHash": chain.hash_at(1) })]));
+}
