@@ -2,7 +2,8 @@
 //!
 //! Cached entries (a block, its transactions, its receipts) never change. No entry says which block is canonical. A
 //! location is a hint: it is valid only if the module `chain` confirms, at the moment of the response, that the block
-//! is canonical. The cache stores only [`Verified`](crate::verify::Verified) content, and [`Deflated`] copies of it.
+//! is canonical. The cache stores only [`Verified`](crate::verify::Verified) content, and entries made of it: [`Deflated`] copies
+//! and [indexes](IndexedLogs) of logs.
 //!
 //! # Floors
 //! ```text
@@ -24,7 +25,7 @@ mod tiers;
 pub use self::{
     config::{Config, DiskConfig},
     disk::{Disk, DiskError},
-    memory::{Cache, Deflated, Held, INDEXED_INLINE, Location, Metrics, Whole},
+    memory::{Cache, Deflated, Held, INDEXED_INLINE, IndexedLogs, Location, Metrics, Unsearchable, Whole},
     tiers::{
         Accept, Checkpoint, Found, Generation, Metrics as TierMetrics, Parcel, TierStatus, Tiers,
         Unconfirmed, register_gauges as register_tier_gauges,

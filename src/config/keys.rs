@@ -13,6 +13,9 @@ use crate::{cache, client::ClientLimit, display::Time, http, listen, proxy, upst
 /// overflow.
 const MOST: usize = 1 << 30;
 
+/// Highest `logs.max_blocks`. The view is locked while it names the blocks of a range, for about 10 ms at this number.
+const MOST_LOG_BLOCKS: usize = 100_000;
+
 /// Smallest size of the cache, of the disk cache and of the byte budgets: room for a block. Smaller values are typos,
 /// such as a size without its unit.
 const LEAST_STORE: (ByteSize, &str) = (ByteSize::mib(1), "1 MiB");
@@ -61,6 +64,8 @@ pub struct Config {
     pub tracing: TracingConfig,
     /// Methods that clients may call.
     pub methods: proxy::MethodsConfig,
+    /// Limits of `eth_getLogs`.
+    pub logs: proxy::LogsConfig,
     /// Tracking of the canonical chain.
     pub chain: proxy::ChainConfig,
     /// Verification of answers before they enter the cache.
@@ -93,6 +98,7 @@ impl Default for Config {
             log: LogConfig::default(),
             tracing: TracingConfig::default(),
             methods: proxy.methods,
+            logs: proxy.logs,
             chain: proxy.chain,
             verify: verify::Config::default(),
             cache: cache::Config::default(),
@@ -158,6 +164,7 @@ impl Config {
             ),
             methods: self.methods.clone(),
             chain: self.chain.clone(),
+            logs: self.logs,
         }
     }
 
@@ -228,6 +235,8 @@ impl Config {
             ("connections.max", self.connections.max),
             ("upstream.max_in_flight", self.upstream.max_in_flight),
             ("chain.window", self.chain.window),
+            ("logs.max_blocks", self.logs.max_blocks),
+            ("logs.max_results", self.logs.max_results),
         ];
         let optional = [
             ("http.max_per_client", self.http.max_per_client),
@@ -241,6 +250,9 @@ impl Config {
             if value > MOST {
                 return Err(Problem::new(key, format_args!("must be at most {MOST}")));
             }
+        }
+        if self.logs.max_blocks > MOST_LOG_BLOCKS {
+            return Err(Problem::new("logs.max_blocks", format_args!("must be at most {MOST_LOG_BLOCKS}")));
         }
         let per_client = self.max_bytes_per_client.unwrap_or(self.max_bytes_in_flight);
         let disk = self.cache.disk.as_ref().map(|disk| disk.size);

@@ -8,20 +8,24 @@ mod chain_name;
 mod entity;
 mod hash;
 mod label;
+mod logs;
 mod params;
 mod quantity;
 mod query;
 mod raw;
 mod write;
 
+use self::entity::MAX_TOPICS;
 pub use self::{
     block_id::Tag,
     chain_name::chain_name,
     entity::{
-        Block, BlockWithHashes, Header, Home, Place, Receipts, ShapeError, SingleReceipt, SingleTransaction,
+        Block, BlockWithHashes, Disputed, Disputes, Header, Home, IndexedFilter, Log, LogIndex, Place,
+        Receipts, ShapeError, SingleReceipt, SingleTransaction,
     },
     hash::{BlockHash, TxHash},
     label::MethodLabel,
+    logs::{FilterBlooms, LogBlocks, LogFilter, LogMatch, LogsCall},
     params::ParamError,
     quantity::{BlockNumber, TxPosition},
     query::{At, Part, Query},

@@ -44,6 +44,13 @@ impl ParamError {
         let problem = "expected a block number, a tag or a hash in its usual form, and no further parameters";
         Self::Invalid { position: 1, name: "block", problem: problem.to_owned() }
     }
+
+    /// Returns the error for a filter of logs in an unknown form.
+    pub fn unreadable_filter() -> Self {
+        let problem = "expected an object with blockHash, or with fromBlock and toBlock (hex numbers, latest, safe or \
+                       finalized), and optionally address and topics";
+        Self::Invalid { position: 1, name: "filter", problem: problem.to_owned() }
+    }
 }
 
 /// Reads parameters one by one.

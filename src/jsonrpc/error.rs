@@ -19,6 +19,9 @@ pub enum Code {
     Internal,
     /// The client or the upstream is over its rate limit.
     RateLimited,
+    /// A query for logs covers too many blocks or has too many results. Shares its number with `RateLimited`, because
+    /// clients know this number for both.
+    TooManyLogs,
     /// No upstream could answer.
     UpstreamFailed,
     /// The upstream did not answer in time, or the batch ran for too long to begin the call.
@@ -42,13 +45,14 @@ pub struct ErrorObject {
 
 impl Code {
     /// All codes, for counters by code.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Parse,
         Self::InvalidRequest,
         Self::MethodNotFound,
         Self::InvalidParams,
         Self::Internal,
         Self::RateLimited,
+        Self::TooManyLogs,
         Self::UpstreamFailed,
         Self::UpstreamTimeout,
         Self::UpstreamMismatch,
@@ -64,6 +68,7 @@ impl Code {
             Self::InvalidParams => "invalid_params",
             Self::Internal => "internal",
             Self::RateLimited => "rate_limited",
+            Self::TooManyLogs => "too_many_logs",
             Self::UpstreamFailed => "upstream_failed",
             Self::UpstreamTimeout => "upstream_timeout",
             Self::UpstreamMismatch => "upstream_mismatch",
@@ -79,7 +84,7 @@ impl Code {
             Self::MethodNotFound => -32601,
             Self::InvalidParams => -32602,
             Self::Internal => -32603,
-            Self::RateLimited => -32005,
+            Self::RateLimited | Self::TooManyLogs => -32005,
             Self::UpstreamFailed => -32010,
             Self::UpstreamTimeout => -32011,
             Self::UpstreamMismatch => -32012,

@@ -25,6 +25,18 @@ pub struct Config {
     pub methods: MethodsConfig,
     /// How the proxy follows the chain.
     pub chain: ChainConfig,
+    /// Limits of `eth_getLogs`.
+    pub logs: LogsConfig,
+}
+
+/// Limits of `eth_getLogs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogsConfig {
+    /// Maximum number of blocks of a range.
+    pub max_blocks: usize,
+    /// Maximum number of logs in the answer for a range. The logs of a single block may be more.
+    pub max_results: usize,
 }
 
 /// How the proxy follows the chain, and for how long its view of the chain stays fresh.
@@ -92,7 +104,14 @@ impl Default for Config {
             fetches: ClientLimit::new(256, None),
             methods: MethodsConfig::default(),
             chain: ChainConfig::default(),
+            logs: LogsConfig::default(),
         }
+    }
+}
+
+impl Default for LogsConfig {
+    fn default() -> Self {
+        Self { max_blocks: 10_000, max_results: 10_000 }
     }
 }
 

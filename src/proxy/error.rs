@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     display::{Time, Wait},
-    eth::{ParamError, Query, Tag},
+    eth::{BlockNumber, ParamError, Query, Tag},
     jsonrpc::Code,
     upstream::{IdentityError, UpstreamError, WrongChain},
 };
@@ -57,6 +57,16 @@ pub enum CallError {
         /// The tag.
         tag: Tag,
     },
+    /// A query for logs is over a limit.
+    #[error("query {over}. Try with this block range [{first}, {last}].")]
+    TooManyLogs {
+        /// The limit.
+        over: LogLimit,
+        /// First block of a range within the limit.
+        first: BlockNumber,
+        /// Last block of that range.
+        last: BlockNumber,
+    },
     /// The chain changed during every attempt to answer the call.
     #[error("the chain changed while this call was answered; send it again")]
     Changed,
@@ -81,6 +91,20 @@ pub enum CallError {
     /// The proxy is shutting down and stops waiting for the upstream, which may still execute the call.
     #[error("shutting down, and the upstream has not answered yet")]
     Stopping,
+}
+
+/// Limit of a query for logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LogLimit {
+    /// Number of blocks.
+    #[error("covers more than {0} blocks")]
+    Blocks(usize),
+    /// Number of logs. Clients know these words from other providers.
+    #[error("returned more than {0} results")]
+    Results(usize),
+    /// Bytes of the answer.
+    #[error("returned more than {0} bytes")]
+    Bytes(usize),
 }
 
 /// Rule that refuses a method.
@@ -119,6 +143,7 @@ impl CallError {
             Self::MethodNotAllowed { .. } | Self::OriginNotTrusted { .. } => Code::MethodNotFound,
             Self::RateLimited { .. } => Code::RateLimited,
             Self::Params(_) => Code::InvalidParams,
+            Self::TooManyLogs { .. } => Code::TooManyLogs,
             Self::WrongChain(_) | Self::Left { .. } | Self::Changed | Self::Lacking { .. } => {
                 Code::UpstreamFailed
             }
@@ -141,6 +166,7 @@ impl CallError {
             | Self::OriginNotTrusted { .. }
             | Self::RateLimited { .. }
             | Self::Params(_)
+            | Self::TooManyLogs { .. }
             | Self::Left { .. }
             | Self::Changed
             | Self::Lacking { .. }

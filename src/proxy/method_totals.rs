@@ -52,7 +52,7 @@ impl MethodTotals {
             misses: answered(Outcome::Stored) + answered(Outcome::Miss),
             not_cacheable: answered(Outcome::Bypass),
             node_errors: count(CallResult::NodeError),
-            refused: [Code::MethodNotFound, Code::InvalidParams, Code::RateLimited]
+            refused: [Code::MethodNotFound, Code::InvalidParams, Code::RateLimited, Code::TooManyLogs]
                 .into_iter()
                 .map(|code| count(CallResult::Error(code)))
                 .sum(),
@@ -79,7 +79,7 @@ mod tests {
             "stored" | "miss" => "misses",
             "bypass" => "not_cacheable",
             "node_error" => "node_errors",
-            "method_not_found" | "invalid_params" | "rate_limited" => "refused",
+            "method_not_found" | "invalid_params" | "rate_limited" | "too_many_logs" => "refused",
             _ => "failed",
         };
         for (index, name) in CallResult::names().into_iter().enumerate() {

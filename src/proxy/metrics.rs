@@ -20,7 +20,7 @@ use crate::{
     jsonrpc::Code,
     proxy::{
         call::{
-            outcome::{Outcome, Source},
+            outcome::{LogProof, LogSource, Outcome, Source},
             result::{CallResult, ServedFrom},
         },
         method_totals::MethodTotals,
@@ -52,7 +52,7 @@ pub struct Totals {
     pub restored: [u64; TierKind::ALL.len()],
     /// Calls answered by joining a fetch that another call had started.
     pub joined: u64,
-    /// Calls with a method that is not allowed, or with invalid parameters.
+    /// Calls with a method that is not allowed, with invalid parameters, or for too many logs.
     pub refused: u64,
     /// Calls refused because the client exceeded its rate limit.
     pub limited: u64,
@@ -93,6 +93,13 @@ struct Inner {
     contrary: Counter,
     alarms: Counter,
     deflated: Counter,
+    logs: Family<LogLabels, Counter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LogLabels {
+    source: &'static str,
+    proof: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -121,6 +128,14 @@ struct RefreshLabels {
 struct ReorgLabels {
     kind: &'static str,
     depth: &'static str,
+}
+
+// === impl LogLabels ===
+
+impl LogLabels {
+    fn new(source: LogSource, proof: LogProof) -> Self {
+        Self { source: source.as_str(), proof: proof.as_str() }
+    }
 }
 
 // === impl Totals ===
@@ -171,6 +186,7 @@ impl Default for Inner {
             contrary: Counter::default(),
             alarms: Counter::default(),
             deflated: Counter::default(),
+            logs: Family::default(),
         }
     }
 }
@@ -179,6 +195,9 @@ impl Inner {
     /// Creates all series at registration, because Prometheus's `rate()` misses the first event of a series if the
     /// series appears only with that event.
     fn begin(&self) {
+        for (source, proof) in LogSource::pairs() {
+            drop(self.logs.get_or_create(&LogLabels::new(source, proof)));
+        }
         for reason in HEADS {
             drop(self.heads.get_or_create(&ReasonLabels { reason }));
         }
@@ -200,7 +219,8 @@ impl Inner {
 impl Metrics {
     /// Registers `calls_total{method,outcome}`, `call_seconds{from}`, `memory_bytes_total`, `heads_total{reason}`,
     /// `view_refreshes_total{tag,outcome}`, `reorgs_total{kind,depth}`, `upkeep_calls_total`, `follow_calls_total`,
-    /// `upstream_calls_saved_total`, `contrary_answers_total`, `finality_alarms_total` and `contents_deflated_total`.
+    /// `upstream_calls_saved_total`, `contrary_answers_total`, `finality_alarms_total`, `contents_deflated_total` and
+    /// `log_calls_total{source,proof}`.
     pub fn register(registry: &mut Registry) -> Self {
         let inner = Inner::default();
         registry.register("calls", "Client calls, by method and outcome", inner.calls.clone());
@@ -250,6 +270,11 @@ impl Metrics {
             "Cached blocks and receipt lists that were compressed for clients that accept gzip",
             inner.deflated.clone(),
         );
+        registry.register(
+            "log_calls",
+            "Answers to eth_getLogs, except calls passed on as sent, by the most expensive source of a block's logs and by the proof that they are complete",
+            inner.logs.clone(),
+        );
         inner.begin();
         let metrics = Self(Arc::new(inner));
         registry.register_collector(Box::new(Saved(metrics.clone())));
@@ -271,7 +296,8 @@ impl Metrics {
             restored,
             joined: all(CallResult::Answered(Outcome::Joined)),
             refused: all(CallResult::Error(Code::MethodNotFound))
-                + all(CallResult::Error(Code::InvalidParams)),
+                + all(CallResult::Error(Code::InvalidParams))
+                + all(CallResult::Error(Code::TooManyLogs)),
             limited: all(CallResult::Error(Code::RateLimited)),
             failed: all(CallResult::UpstreamLimited)
                 + FAILURES.map(|code| all(CallResult::Error(code))).iter().sum::<u64>(),
@@ -339,6 +365,18 @@ impl Metrics {
     pub(super) fn reorganised(&self, reorg: &Reorg) {
         let labels = ReorgLabels { kind: reorg.kind.as_str(), depth: reorg.depth_label() };
         self.0.reorgs.get_or_create(&labels).inc();
+    }
+
+    /// Counts an answer to `eth_getLogs`.
+    pub(super) fn logs_found(&self, source: LogSource, proof: LogProof) {
+        self.0.logs.get_or_create(&LogLabels::new(source, proof)).inc();
+    }
+
+    /// Returns the number of answers to `eth_getLogs` by source and proof, in the order of [`LogSource`].
+    pub fn logs(&self) -> impl Iterator<Item = (LogSource, LogProof, u64)> {
+        LogSource::pairs().map(|(source, proof)| {
+            (source, proof, self.0.logs.get_or_create(&LogLabels::new(source, proof)).get())
+        })
     }
 
     pub(super) fn upkeep(&self, calls: u64) {

@@ -9,7 +9,8 @@
 //! stack       composes the layers and all parts
 //! reloadable  settings that a reload changes
 //! operate     operations that are not client calls: follower, status, inspection, warming
-//! layers      measure, admit, cached, raw, deadline
+//! layers      measure, admit, cached, composed, deadline
+//! logs        answers eth_getLogs: from receipts and blooms, or by a checked call to the upstream
 //! miss        answers misses: carries out the plan of a lookup
 //! tiers       cache tiers below the in-memory cache: writes entries back, confirms tiers
 //! lookup      cache lookups: each returns a hit, or the plan for a miss
@@ -30,6 +31,7 @@ mod error;
 mod glob;
 mod head;
 mod layers;
+mod logs;
 mod lookup;
 mod method_totals;
 mod metrics;
@@ -44,15 +46,15 @@ mod tiers;
 pub use self::{
     call::{
         caller::Caller,
-        outcome::{Answered, Outcome, Source},
+        outcome::{Answered, LogProof, LogSource, Outcome, Source},
         packet::PacketContext,
         policy::Policy,
         rate::{Allowance, Bucket, Rate, RateError},
         read_call::ReadCall,
         request::Request,
     },
-    config::{ChainConfig, Config, Follow, MethodsConfig},
-    error::{CallError, MethodRule},
+    config::{ChainConfig, Config, Follow, LogsConfig, MethodsConfig},
+    error::{CallError, LogLimit, MethodRule},
     glob::GlobError,
     method_totals::MethodTotals,
     metrics::{Metrics, Totals},

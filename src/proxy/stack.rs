@@ -10,12 +10,10 @@ use super::{
     error::CallError,
     head::{HeadTracker, SharedView},
     layers::{
-        admit::AdmitLayer,
-        cached::CachedLayer,
-        deadline::DeadlineLayer,
-        measure::MeasureLayer,
-        raw::{RawLayer, RawTools},
+        admit::AdmitLayer, cached::CachedLayer, composed::ComposedLayer, deadline::DeadlineLayer,
+        measure::MeasureLayer, raw::RawTools,
     },
+    logs::{IndexingLimit, LogTools},
     lookup::{CacheLookup, CacheState},
     miss::{
         answer::Answerer, deflate::Deflater, existing::KnownToExist, fetch_answer::AnswerFetcher,
@@ -111,15 +109,24 @@ pub fn proxy(
     };
     let reloadable = Reloadable::new(config, view.clone());
     let deflater = Deflater::new();
-    let tools = RawTools::new(
-        verifier.clone(),
-        view.clone(),
+    let raw =
+        RawTools::new(verifier.clone(), view.clone(), concurrency.clone(), reloadable.call_timeout.clone());
+    let logs = LogTools {
+        limits: config.logs,
+        head: head.clone(),
+        view: view.clone(),
+        lookup: lookup.clone(),
+        state: state.clone(),
+        verifier: verifier.clone(),
+        fetcher: fetcher.clone(),
+        forwarder: answerer.forwarder.clone(),
+        loader: loader.clone(),
         concurrency,
-        reloadable.call_timeout.clone(),
-        deflater.clone(),
-    );
-    let responder = Responder::new(answerer, upstream, verifier.clone(), deflater);
+        indexing: IndexingLimit::default(),
+    };
+    let responder = Responder::new(answerer, upstream, verifier.clone(), deflater.clone());
     // Components that serve no client calls.
+    let composing = verifier.clone();
     let status = Status::new(head.clone(), state.clone(), verifier);
     let inspector = Inspector::new(view.clone(), state.clone(), loader.clone());
     let warmer = Warmer::new(head.clone(), state.clone(), fetcher.clone(), loader, &parts);
@@ -129,7 +136,9 @@ pub fn proxy(
         .layer(DeadlineLayer(reloadable.call_timeout.clone()))
         .service(responder);
     let cached = CachedLayer { lookup, view, identity: identity.clone() };
-    let raw = RawLayer::new(cached.layer(misses.clone()), tools);
+    let content = cached.layer(misses.clone());
+    let limit = reloadable.call_timeout.clone();
+    let composed = ComposedLayer::new(content, (raw, logs), composing, limit, deflater);
     let service = ServiceBuilder::new()
         // Outermost, to count refusals too.
         .layer(MeasureLayer(metrics))
@@ -137,8 +146,8 @@ pub fn proxy(
         .layer(AdmitLayer(identity))
         // Answers hits without waiting.
         .layer(cached)
-        // Encodes the answers of the cached layer.
-        .layer(raw)
+        // Composes answers of the content that the cached layer answers with.
+        .layer(composed)
         .service(misses);
     Proxy { service, follower, status, inspector, warmer, reloadable }
 }

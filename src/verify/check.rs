@@ -7,7 +7,7 @@ use tracing::{debug, warn};
 
 use super::{Failure, Known, OnMismatch, Origin, Overdue, ProofWait, Verdict, Verifier};
 use crate::{
-    eth::{BlockHash, Query},
+    eth::{BlockHash, LogsCall, Query},
     jsonrpc::Answer,
     timeout::timeout,
 };
@@ -17,9 +17,17 @@ use crate::{
 #[derive(Clone)]
 pub struct Check(Arc<Inner>);
 
+/// The question that the answer must fit.
+#[derive(Clone, Debug)]
+enum Question {
+    Content(Query),
+    /// Logs of a block or a range. They are checked, but not cached.
+    Logs(Arc<LogsCall>),
+}
+
 struct Inner {
     verifier: Verifier,
-    query: Query,
+    question: Question,
     known: Arc<dyn Known>,
     /// [`ProofWait`] of the task that needs the answer. Each check has its own, because calls of several tasks may
     /// share an upstream batch.
@@ -32,8 +40,17 @@ struct Inner {
 impl Check {
     /// Returns a check that compares the answer to this query with known data.
     pub fn new(verifier: Verifier, query: Query, known: Arc<dyn Known>) -> Self {
+        Self::of(verifier, Question::Content(query), known)
+    }
+
+    /// Returns a check that compares logs with their filter and with known data.
+    pub fn of_logs(verifier: Verifier, call: LogsCall, known: Arc<dyn Known>) -> Self {
+        Self::of(verifier, Question::Logs(Arc::new(call)), known)
+    }
+
+    fn of(verifier: Verifier, question: Question, known: Arc<dyn Known>) -> Self {
         let wait = ProofWait::current().unwrap_or_default();
-        Self(Arc::new(Inner { verifier, query, known, wait, verdict: Mutex::default() }))
+        Self(Arc::new(Inner { verifier, question, known, wait, verdict: Mutex::default() }))
     }
 
     /// Verifies an answer of this endpoint, and returns the verdict; `None` for an error or `null`, which has no
@@ -43,12 +60,21 @@ impl Check {
     /// # Errors
     /// If the answer is wrong.
     pub async fn examine(&self, upstream: &Arc<str>, answer: &Answer) -> Result<Option<Verdict>, Failure> {
-        let Inner { verifier, query, known, wait, .. } = &*self.0;
+        let Inner { verifier, question, known, wait, .. } = &*self.0;
+        // `null` is an answer to a question for content, but not for logs.
+        let is_logs = matches!(question, Question::Logs(_));
         let result = match answer {
-            Answer::Result(result) if answer.is_content() => result,
+            Answer::Result(result) if answer.is_content() || is_logs => result,
             Answer::Result(_) | Answer::Error(_) => return Ok(None),
         };
-        let checking = wait.watch(verifier.check(*query, result.clone(), known.clone()));
+        let checking = wait.watch(async {
+            match question {
+                Question::Content(query) => verifier.check(*query, result.clone(), known.clone()).await,
+                Question::Logs(call) => {
+                    verifier.check_logs(call.clone(), result.clone(), known.clone()).await
+                }
+            }
+        });
         // The wait is limited if the client gets the answer whether or not the answer passes the checks.
         let found = match verifier.config().on_mismatch {
             OnMismatch::Reject => checking.await,
@@ -61,29 +87,29 @@ impl Check {
             }
         };
         match &found {
-            Verdict::Passed(_) => {}
+            Verdict::Passed(_) | Verdict::Checked => {}
             Verdict::Short => {
-                debug!(endpoint = %upstream, asked = %query, "upstream does not have all receipts of the block yet");
+                debug!(endpoint = %upstream, asked = %question, "upstream does not have all receipts of the block yet");
             }
             Verdict::Overdue(overdue) => {
                 verifier.metrics().overdue(*overdue);
                 let reason = overdue.as_str();
                 if overdue.is_overload() && verifier.is_news(reason) {
-                    warn!(endpoint = %upstream, asked = %query, reason, "proof threads are overloaded; not caching unverified answers");
+                    warn!(endpoint = %upstream, asked = %question, reason, "proof threads are overloaded; not caching unverified answers");
                 } else {
-                    debug!(endpoint = %upstream, asked = %query, reason, "answer was not verified in time; not caching it");
+                    debug!(endpoint = %upstream, asked = %question, reason, "answer was not verified in time; not caching it");
                 }
             }
             // Nothing is wrong: usually, the answer is an empty list of receipts, and its block has not arrived yet.
             Verdict::Unproved(failure @ Failure::Unfounded, _) => {
-                debug!(endpoint = %upstream, asked = %query, %failure, "upstream's answer cannot be proved; not caching it");
+                debug!(endpoint = %upstream, asked = %question, %failure, "upstream's answer cannot be proved; not caching it");
             }
             Verdict::Unproved(failure, _) => {
                 verifier.metrics().unprovable();
                 if verifier.is_sure() && verifier.is_news(failure.as_str()) {
-                    warn!(endpoint = %upstream, asked = %query, block = named(result), %failure, "upstream's answer cannot be proved; not caching it");
+                    warn!(endpoint = %upstream, asked = %question, block = named(result), %failure, "upstream's answer cannot be proved; not caching it");
                 } else {
-                    debug!(endpoint = %upstream, asked = %query, block = named(result), %failure, "upstream's answer cannot be proved; not caching it");
+                    debug!(endpoint = %upstream, asked = %question, block = named(result), %failure, "upstream's answer cannot be proved; not caching it");
                 }
             }
             Verdict::Wrong(failure) => {
@@ -91,9 +117,9 @@ impl Check {
                 // This one log line gives an operator the query, the answer's block and the failure.
                 let block = named(result);
                 if verifier.is_news(failure.as_str()) {
-                    warn!(endpoint = %upstream, asked = %query, block, reason = failure.as_str(), %failure, "upstream returned invalid data; not caching it");
+                    warn!(endpoint = %upstream, asked = %question, block, reason = failure.as_str(), %failure, "upstream returned invalid data; not caching it");
                 } else {
-                    debug!(endpoint = %upstream, asked = %query, block, reason = failure.as_str(), %failure, "upstream returned invalid data; not caching it");
+                    debug!(endpoint = %upstream, asked = %question, block, reason = failure.as_str(), %failure, "upstream returned invalid data; not caching it");
                 }
                 return Err(failure.clone());
             }
@@ -142,8 +168,17 @@ fn named(result: &[u8]) -> Option<String> {
     Some(format!("{number} {hash}"))
 }
 
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Content(query) => query.fmt(f),
+            Self::Logs(call) => call.fmt(f),
+        }
+    }
+}
+
 impl fmt::Debug for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Check").field(&self.0.query).finish()
+        f.debug_tuple("Check").field(&self.0.question).finish()
     }
 }

@@ -35,6 +35,14 @@ pub enum Failure {
         /// Actual number.
         got: usize,
     },
+    /// The number of logs of a block differs from the number in its proved receipts.
+    #[error("there are {got} logs that match, not {expected} as in the receipts of the block")]
+    Logs {
+        /// Expected number.
+        expected: usize,
+        /// Actual number.
+        got: usize,
+    },
     /// The list of receipts is empty, and the block that could show whether that is right is unknown.
     #[error("the list of receipts is empty and its block is unknown")]
     Unfounded,
@@ -136,7 +144,7 @@ impl Failure {
             Self::Shape(_) => "shape",
             Self::Field { reason, .. } => reason.as_str(),
             Self::Emptied(_) => "emptied",
-            Self::Count { .. } => "count",
+            Self::Count { .. } | Self::Logs { .. } => "count",
             Self::Unfounded => "unfounded",
             Self::Missing { .. } | Self::Unprovable { .. } => "unprovable",
         }

@@ -45,6 +45,7 @@ mod check;
 mod config;
 mod content;
 mod failure;
+mod logs;
 mod metrics;
 mod overdue;
 mod proof_wait;

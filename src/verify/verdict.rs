@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use alloy_primitives::Bloom;
+
 use super::{Content, Failure, Overdue, Verified};
 use crate::eth::{Block, BlockHash, BlockNumber, Receipts};
 
@@ -10,6 +12,8 @@ use crate::eth::{Block, BlockHash, BlockNumber, Receipts};
 pub enum Verdict {
     /// The answer may be cached.
     Passed(Content),
+    /// The answer passed its checks, and contains nothing that enters the cache: it is a list of logs.
+    Checked,
     /// The answer can be neither proved nor refuted: something in it is unknown, a member is missing, or its hashes do
     /// not match on a chain that is not listed as Ethereum's. The answer is not cached. The second field is the
     /// content, if the structure of the answer is right.
@@ -46,6 +50,11 @@ pub trait Known: Send + Sync {
 
     /// Returns the cached receipts of the block with this hash.
     fn receipts(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>>;
+
+    /// Returns the bloom of the block with this hash, if its cached header is proved.
+    fn bloom(&self, _: BlockHash) -> Option<Bloom> {
+        None
+    }
 
     /// Returns the canonical hash at this number.
     fn at(&self, number: BlockNumber) -> Option<BlockHash>;

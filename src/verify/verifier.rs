@@ -13,13 +13,14 @@ use super::{
     Anchor, Config, Content, Demand, Failure, InForce, Kind, Known, Metrics, OnMismatch, Overdue,
     ProofLimits, Unproved, Verdict, Verified,
     chain_rules::ChainRules,
+    logs,
     prove::{self, Proof},
     structural,
     threads::{Patience, ProofThreads},
 };
 use crate::{
     eth::{
-        At, Block, BlockNumber, BlockWithHashes, Home, Part, Query, Receipts, SingleReceipt,
+        At, Block, BlockNumber, BlockWithHashes, Home, LogsCall, Part, Query, Receipts, SingleReceipt,
         SingleTransaction,
     },
     log_throttle::LogThrottle,
@@ -152,18 +153,44 @@ impl Verifier {
             Part::TransactionCount | Part::UncleCount | Part::Number => true,
         };
         if is_light && result.len() <= SMALL {
-            // A panic fails only this check, as on the proof threads.
-            let examined = catch_unwind(AssertUnwindSafe(|| self.examine(query, &result, &*known)));
-            return examined.unwrap_or_else(|payload| {
-                let text = payload.downcast_ref::<&str>().copied();
-                let died = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-                error!(died, "verification of an answer panicked; not caching it (this is a bug)");
-                Verdict::Overdue(Overdue::Panicked)
-            });
+            return self.guarded(|| self.examine(query, &result, &*known));
         }
         let (this, size) = (self.clone(), result.len());
         let examined = self.prove_apart(size, self.patience(), move || this.examine(query, &result, &*known));
         examined.await.unwrap_or_else(Verdict::Overdue)
+    }
+
+    /// Runs a check in the calling task. A panic fails only this check, as on the proof threads.
+    fn guarded(&self, examine: impl FnOnce() -> Verdict) -> Verdict {
+        catch_unwind(AssertUnwindSafe(examine)).unwrap_or_else(|payload| {
+            let text = payload.downcast_ref::<&str>().copied();
+            let died = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+            error!(died, "verification of an answer panicked; not caching it (this is a bug)");
+            Verdict::Overdue(Overdue::Panicked)
+        })
+    }
+
+    /// Checks logs. Few logs are checked in the calling task, and many on the proof threads.
+    pub(super) async fn check_logs(
+        &self,
+        call: Arc<LogsCall>,
+        result: Bytes,
+        known: Arc<dyn Known>,
+    ) -> Verdict {
+        let (size, is_ethereum) = (result.len(), self.is_ethereum());
+        let examine = move || match logs::check(&call, &result, &*known, is_ethereum) {
+            Ok(()) => Verdict::Checked,
+            Err(failure) => Verdict::Wrong(failure),
+        };
+        if size <= SMALL {
+            return self.guarded(examine);
+        }
+        self.prove_apart(size, self.patience(), examine).await.unwrap_or_else(Verdict::Overdue)
+    }
+
+    /// Returns whether the chain is listed as Ethereum's. Only there is every log in the bloom of its block.
+    pub fn is_ethereum(&self) -> bool {
+        self.0.rules.provability(Kind::Header).is_known()
     }
 
     /// Proves receipts that arrived before their block.

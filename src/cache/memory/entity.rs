@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     deflated::Deflated,
+    indexed_logs::IndexedLogs,
     location::{ENTRY_BYTES, INDEXED_INLINE},
 };
 use crate::{
@@ -23,13 +24,16 @@ pub(super) enum Key {
     Transaction(BlockHash, TxPosition),
     Receipt(BlockHash, TxPosition),
     Deflated(BlockHash, Part),
+    LogIndex(BlockHash),
 }
 
 /// Names of the kinds of entries, for metrics and for lists of entries: the parts in the order of [`Part`], then
-/// deflated texts.
-pub(super) const KINDS: [&str; 6] =
-    ["block", "block_hashes", "receipts", "transaction", "receipt", "deflated"];
-const _: () = assert!(Part::Receipt as usize == KINDS.len() - 2);
+/// deflated texts and log indexes.
+pub(super) const KINDS: [&str; 7] =
+    ["block", "block_hashes", "receipts", "transaction", "receipt", "deflated", "log_index"];
+const DEFLATED: usize = Part::Receipt as usize + 1;
+const LOG_INDEX: usize = DEFLATED + 1;
+const _: () = assert!(LOG_INDEX == KINDS.len() - 1);
 
 /// An entry. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -43,6 +47,7 @@ pub(super) struct Entity {
 pub(super) enum Value {
     Content(Content),
     Deflated(Arc<Deflated>),
+    LogIndex(Arc<IndexedLogs>),
 }
 
 // === impl Key ===
@@ -94,17 +99,21 @@ impl Entity {
         }
     }
 
-    /// Returns the content; `None` for a deflated text.
+    /// Returns the content; `None` for an entry that was made of content.
     pub(super) fn content(&self) -> Option<&Content> {
         match &self.value {
             Value::Content(content) => Some(content),
-            Value::Deflated(_) => None,
+            Value::Deflated(_) | Value::LogIndex(_) => None,
         }
     }
 
     /// Returns the index of the entry's kind in [`KINDS`].
     pub(super) fn kind(&self) -> usize {
-        self.content().map_or(KINDS.len() - 1, |content| content.part() as usize)
+        match &self.value {
+            Value::Content(content) => content.part() as usize,
+            Value::Deflated(_) => DEFLATED,
+            Value::LogIndex(_) => LOG_INDEX,
+        }
     }
 
     /// Memory in bytes, including its entries in the location index.
@@ -112,6 +121,7 @@ impl Entity {
         let value = match &self.value {
             Value::Content(content) => content.weight(),
             Value::Deflated(deflated) => deflated.weight(),
+            Value::LogIndex(index) => index.weight(),
         };
         OVERHEAD + value + self.located() * ENTRY_BYTES
     }

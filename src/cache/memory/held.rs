@@ -18,7 +18,7 @@ pub struct Held {
     pub transaction: Option<(TxHash, TxPosition)>,
     /// Memory in bytes, including index and overhead.
     pub bytes: u64,
-    /// Verification level; `None` for a deflated text, which Holdfast makes from verified content.
+    /// Verification level; `None` for an entry that Holdfast makes from verified content.
     pub level: Option<Level>,
     /// The source of the content, if known.
     pub origin: Option<Origin>,

@@ -8,12 +8,14 @@
 //! metrics    counts of entries
 //! entity     an entry and its weight
 //! deflated   deflated texts
+//! indexed_logs  indexes of logs
 //! location   where transactions are
 //! ```
 
 mod deflated;
 mod entity;
 mod held;
+mod indexed_logs;
 mod location;
 mod metrics;
 mod store;
@@ -22,6 +24,7 @@ mod windowed;
 pub use self::{
     deflated::{Deflated, Whole},
     held::Held,
+    indexed_logs::{IndexedLogs, Unsearchable},
     location::{INDEXED_INLINE, Location},
     metrics::Metrics,
     store::Cache,

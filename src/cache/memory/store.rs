@@ -9,6 +9,7 @@ use super::{
     deflated::{Deflated, Whole},
     entity::{Entity, KINDS, Key, Value},
     held::Held,
+    indexed_logs::IndexedLogs,
     location::{Location, LocationIndex},
     metrics::Metrics,
     windowed::Windowed,
@@ -274,18 +275,38 @@ impl Cache {
         }
     }
 
-    /// Removes an entry and the texts deflated from it.
-    pub(super) fn invalidate(&self, key: Key) {
-        self.store.invalidate(&key);
-        self.remove_deflated(key);
+    /// Returns the index of the logs of the block with this hash. An index of unproved receipts is returned only while
+    /// the cache has those receipts.
+    pub fn log_index(&self, block: BlockHash) -> Option<Arc<IndexedLogs>> {
+        let Value::LogIndex(index) = self.store.get(&Key::LogIndex(block))?.value else { return None };
+        let is_valid = || self.peek_receipts(block).is_some_and(|receipts| index.is_of(&receipts));
+        (index.is_proved() || is_valid()).then_some(index)
     }
 
-    fn remove_deflated(&self, key: Key) {
+    /// Stores an index, unless its receipts have left the cache meanwhile.
+    pub fn insert_log_index(&self, receipts: &Arc<Verified<Receipts>>, index: &Arc<IndexedLogs>) {
+        let Some(home) = receipts.home() else { return };
+        let is_cached = |cached: &Arc<_>| Arc::ptr_eq(cached, receipts);
+        if self.peek_receipts(home.block).as_ref().is_some_and(is_cached) {
+            self.insert_value(Key::LogIndex(home.block), home, Value::LogIndex(index.clone()));
+        }
+    }
+
+    /// Removes an entry and the entries made of it.
+    pub(super) fn invalidate(&self, key: Key) {
+        self.store.invalidate(&key);
+        self.remove_made_of(key);
+    }
+
+    fn remove_made_of(&self, key: Key) {
+        if let Key::Receipts(block) = key {
+            self.store.invalidate(&Key::LogIndex(block));
+        }
         let (block, parts): (_, &[Part]) = match key {
             Key::Block(block) => (block, &[Part::Block, Part::BlockWithHashes]),
             Key::BlockWithHashes(block) => (block, &[Part::BlockWithHashes]),
             Key::Receipts(block) => (block, &[Part::Receipts]),
-            Key::Transaction(..) | Key::Receipt(..) | Key::Deflated(..) => return,
+            Key::Transaction(..) | Key::Receipt(..) | Key::Deflated(..) | Key::LogIndex(_) => return,
         };
         for part in parts {
             self.store.invalidate(&Key::Deflated(block, *part));
@@ -366,7 +387,7 @@ impl Cache {
         held
     }
 
-    /// Removes these entries and the texts deflated from them.
+    /// Removes these entries and the entries made of them.
     pub fn forget(&self, held: &[Held]) {
         for Held { key, .. } in held {
             self.invalidate(*key);
@@ -396,7 +417,7 @@ impl Cache {
         }
         self.metrics.came(&entity);
         self.store.insert(key, entity);
-        // Remove the texts that were deflated from the previous content.
-        self.remove_deflated(key);
+        // Remove the entries that were made of the previous content.
+        self.remove_made_of(key);
     }
 }

@@ -190,6 +190,7 @@ fn kind(kind: &str) -> &str {
         "transaction" => "single transaction",
         "receipt" => "single receipt",
         "deflated" => "deflated form",
+        "log_index" => "log index",
         kind => kind,
     }
 }

@@ -1,10 +1,11 @@
 //! A block with full transactions.
 
+use alloy_primitives::Bloom;
 use bytes::Bytes;
 
 use super::{
     Header, Place, ShapeError, Span,
-    members::{self, Named},
+    members::{self, BlockMembers, Named},
 };
 use crate::{
     eth::{BlockHash, TxHash, TxPosition},
@@ -16,6 +17,8 @@ use crate::{
 pub struct Block {
     bytes: Bytes,
     header: Header,
+    /// Span of the bloom, quotes included.
+    bloom: Option<Span>,
     /// Span of the `transactions` array, brackets included.
     array: Span,
     transactions: Box<[Transaction]>,
@@ -39,7 +42,7 @@ impl Block {
     /// If the bytes are not a block with full transactions.
     pub fn read(bytes: Bytes) -> Result<(Self, Vec<(TxHash, Place)>), ShapeError> {
         let text = members::text(&bytes)?;
-        let (header, array) = members::block(text)?;
+        let BlockMembers { header, bloom, transactions: array } = members::block(text)?;
         let spans = members::elements(text, array, "transactions")?;
         let mut transactions = Vec::with_capacity(spans.len());
         let mut places = Vec::with_capacity(spans.len());
@@ -48,12 +51,17 @@ impl Block {
             transactions.push(Transaction { whole, hash: hash_at });
             places.push((hash, Place::all(block, number, index)?));
         }
-        Ok((Self { header, array, transactions: transactions.into(), bytes: bytes.clone() }, places))
+        Ok((Self { header, bloom, array, transactions: transactions.into(), bytes: bytes.clone() }, places))
     }
 
     /// Returns the header members.
     pub fn header(&self) -> &Header {
         &self.header
+    }
+
+    /// Returns the bloom of the logs; `None` if it is missing or malformed.
+    pub fn bloom(&self) -> Option<Bloom> {
+        members::bloom(&self.bytes, self.bloom)
     }
 
     /// Returns the number of transactions.

@@ -1,8 +1,12 @@
 //! A block with transaction hashes only.
 
+use alloy_primitives::Bloom;
 use bytes::Bytes;
 
-use super::{Header, ShapeError, members};
+use super::{
+    Header, ShapeError, Span,
+    members::{self, BlockMembers},
+};
 use crate::eth::{BlockHash, TxHash};
 
 /// A block with transaction hashes only, as the bytes of a node's response.
@@ -10,6 +14,8 @@ use crate::eth::{BlockHash, TxHash};
 pub struct BlockWithHashes {
     bytes: Bytes,
     header: Header,
+    /// Span of the bloom, quotes included.
+    bloom: Option<Span>,
     transactions: u32,
 }
 
@@ -22,17 +28,22 @@ impl BlockWithHashes {
     /// If the bytes are not a block with transaction hashes.
     pub fn read(bytes: Bytes) -> Result<Self, ShapeError> {
         let text = members::text(&bytes)?;
-        let (header, array) = members::block(text)?;
+        let BlockMembers { header, bloom, transactions: array } = members::block(text)?;
         let spans = members::elements(text, array, "transactions")?;
         for span in &spans {
             members::hash(text, Some(*span), "a transaction's hash")?;
         }
-        Ok(Self { header, transactions: spans.len() as u32, bytes: bytes.clone() })
+        Ok(Self { header, bloom, transactions: spans.len() as u32, bytes: bytes.clone() })
     }
 
     /// Returns the header members.
     pub fn header(&self) -> &Header {
         &self.header
+    }
+
+    /// Returns the bloom of the logs; `None` if it is missing or malformed.
+    pub fn bloom(&self) -> Option<Bloom> {
+        members::bloom(&self.bytes, self.bloom)
     }
 
     /// Returns the hash of the block.
@@ -54,7 +65,7 @@ impl BlockWithHashes {
     pub fn lists(&self, transaction: TxHash) -> bool {
         let listed = || {
             let text = members::text(&self.bytes).ok()?;
-            let (_, array) = members::block(text).ok()?;
+            let array = members::block(text).ok()?.transactions;
             let mut spans = members::elements(text, array, "transactions").ok()?.into_iter();
             spans.find(|span| members::hash(text, Some(*span), "hash") == Ok(transaction.0))
         };

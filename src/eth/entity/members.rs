@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, ops::Range};
 
-use alloy_primitives::B256;
+use alloy_primitives::{Address, B256, Bloom, hex};
 
 use super::{Header, Span};
 use crate::{
@@ -98,6 +98,20 @@ pub(super) fn hash(text: &str, span: Option<Span>, what: &'static str) -> Result
     Ok(hash.0)
 }
 
+pub(super) fn address(text: &str, span: Option<Span>, what: &'static str) -> Result<Address, ShapeError> {
+    let span = span.ok_or(ShapeError::Member(what))?;
+    plain(text, span, what)?.parse().map_err(|_| ShapeError::Not { what, expected: "an address" })
+}
+
+/// Parses the bloom of a block; `None` if it is missing or malformed.
+pub(super) fn bloom(bytes: &[u8], span: Option<Span>) -> Option<Bloom> {
+    let quoted = &bytes[span?.range()];
+    let digits = quoted.strip_prefix(b"\"0x")?.strip_suffix(b"\"")?;
+    let mut bloom = Bloom::ZERO;
+    hex::decode_to_slice(digits, bloom.as_mut_slice()).ok()?;
+    Some(bloom)
+}
+
 pub(super) fn number(text: &str, span: Option<Span>, what: &'static str) -> Result<u64, ShapeError> {
     let span = span.ok_or(ShapeError::Member(what))?;
     quantity::parse(plain(text, span, what)?).map_err(|_| ShapeError::Not { what, expected: "a quantity" })
@@ -132,12 +146,27 @@ pub(super) fn elements(text: &str, span: Span, what: &'static str) -> Result<Vec
     Ok(spans)
 }
 
-/// Reads the header members of a block, and returns them with the span of its transactions.
-pub(super) fn block(text: &str) -> Result<(Header, Span), ShapeError> {
-    const NAMES: [&str; 7] =
-        ["hash", "parentHash", "number", "transactionsRoot", "uncles", "timestamp", "transactions"];
+/// Members of a block.
+pub(super) struct BlockMembers {
+    pub(super) header: Header,
+    pub(super) bloom: Option<Span>,
+    pub(super) transactions: Span,
+}
+
+/// Reads the header members of a block, and finds its bloom and its transactions.
+pub(super) fn block(text: &str) -> Result<BlockMembers, ShapeError> {
+    const NAMES: [&str; 8] = [
+        "hash",
+        "parentHash",
+        "number",
+        "transactionsRoot",
+        "uncles",
+        "timestamp",
+        "logsBloom",
+        "transactions",
+    ];
     let mut scanner = Scanner::new(text);
-    let [hash_at, parent, number_at, root, uncles, timestamp, transactions] =
+    let [hash_at, parent, number_at, root, uncles, timestamp, bloom, transactions] =
         pick(&mut scanner, text, "the block", NAMES)?;
     scanner.end()?;
     let header = Header {
@@ -151,7 +180,7 @@ pub(super) fn block(text: &str) -> Result<(Header, Span), ShapeError> {
         },
         timestamp: number(text, timestamp, "timestamp").ok(),
     };
-    Ok((header, transactions.ok_or(ShapeError::Member("transactions"))?))
+    Ok(BlockMembers { header, bloom, transactions: transactions.ok_or(ShapeError::Member("transactions"))? })
 }
 
 /// Hash and location that a transaction or a receipt names.

@@ -5,6 +5,8 @@
 
 mod block;
 mod block_with_hashes;
+mod log;
+mod log_index;
 mod members;
 mod receipts;
 mod single;
@@ -12,6 +14,8 @@ mod single;
 pub use self::{
     block::Block,
     block_with_hashes::BlockWithHashes,
+    log::{Log, MAX_TOPICS},
+    log_index::{Disputed, Disputes, IndexedFilter, LogIndex},
     members::ShapeError,
     receipts::Receipts,
     single::{Place, SingleReceipt, SingleTransaction},
@@ -64,6 +68,11 @@ impl Header {
 impl Span {
     fn range(self) -> std::ops::Range<usize> {
         self.start as usize..self.end as usize
+    }
+
+    /// Returns this span of a text that is itself at `outer`.
+    fn within(self, outer: Self) -> Self {
+        Self { start: outer.start + self.start, end: outer.start + self.end }
     }
 
     fn len(self) -> usize {

@@ -99,6 +99,11 @@ impl Receipts {
         self.receipts.iter().map(|receipt| receipt.transaction)
     }
 
+    /// Returns the place of each receipt in the bytes.
+    pub(super) fn spans(&self) -> impl Iterator<Item = Span> {
+        self.receipts.iter().map(|receipt| receipt.whole)
+    }
+
     /// Returns the memory use of the receipts in bytes.
     pub fn weight(&self) -> usize {
         size_of::<Self>() + self.bytes.len() + size_of_val(&*self.receipts)

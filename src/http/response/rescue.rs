@@ -88,6 +88,7 @@ pub fn call_error(error: &CallError) -> ErrorResponse {
         | Code::InvalidRequest
         | Code::MethodNotFound
         | Code::InvalidParams
+        | Code::TooManyLogs
         | Code::UpstreamMismatch => StatusCode::OK,
     };
     let retry_after = match (error, code) {

@@ -38,6 +38,32 @@ pub enum Outcome {
     Joined,
     /// The call is not cacheable; the proxy forwarded it unchanged.
     Bypass,
+    /// Logs: the most expensive source of a block's logs, and the weakest proof that all of them are there.
+    Logs(LogSource, LogProof),
+}
+
+/// Source of the logs of a block, from the cheapest to the most expensive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LogSource {
+    /// The header of the block shows that no log matches.
+    Bloom,
+    /// Cached receipts.
+    Receipts,
+    /// Receipts that were fetched for this call.
+    Fetched,
+    /// The upstream's own answer.
+    Forwarded,
+}
+
+/// Proof that the logs of a block are true and complete, from the weakest to the strongest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LogProof {
+    /// None: the upstream searched.
+    None,
+    /// Holdfast searched receipts that passed structural checks.
+    Structural,
+    /// Holdfast searched receipts, or a bloom, under a proved block hash.
+    Proved,
 }
 
 /// Data in memory that a hit was answered from.
@@ -83,11 +109,20 @@ impl Outcome {
     pub fn index(self) -> usize {
         match self {
             Self::Hit(_) | Self::Derived(_) | Self::Restored(_) => 0,
-            Self::Stored => 1,
-            Self::Miss => 2,
+            Self::Logs(LogSource::Bloom | LogSource::Receipts, _) => 0,
+            Self::Stored | Self::Logs(LogSource::Fetched, _) => 1,
+            Self::Miss | Self::Logs(LogSource::Forwarded, _) => 2,
             Self::Joined => 3,
             Self::Bypass => 4,
         }
+    }
+
+    /// Returns whether the answer came from memory.
+    pub(crate) fn is_from_memory(self) -> bool {
+        matches!(
+            self,
+            Self::Hit(_) | Self::Derived(_) | Self::Logs(LogSource::Bloom | LogSource::Receipts, _)
+        )
     }
 
     /// Returns the `cache-status` header (RFC 9211) of a response with only this answer.
@@ -100,6 +135,56 @@ impl Outcome {
             Self::Miss => "holdfast; fwd=miss",
             Self::Joined => "holdfast; fwd=miss; collapsed",
             Self::Bypass => "holdfast; fwd=bypass",
+            Self::Logs(source, proof) => match (source, proof) {
+                (LogSource::Bloom, _) => "holdfast; hit; detail=bloom; proof=proved",
+                (LogSource::Receipts, LogProof::Proved) => "holdfast; hit; detail=receipts; proof=proved",
+                (LogSource::Receipts, _) => "holdfast; hit; detail=receipts; proof=structural",
+                (LogSource::Fetched, LogProof::Proved) => {
+                    "holdfast; fwd=miss; stored; detail=receipts; proof=proved"
+                }
+                (LogSource::Fetched, _) => "holdfast; fwd=miss; stored; detail=receipts; proof=structural",
+                (LogSource::Forwarded, _) => "holdfast; fwd=miss; detail=logs; proof=none",
+            },
+        }
+    }
+}
+
+// === impl LogSource ===
+
+impl LogSource {
+    /// Returns all sources, each with the proofs that its logs can have.
+    pub(crate) fn pairs() -> impl Iterator<Item = (Self, LogProof)> {
+        [
+            (Self::Bloom, LogProof::Proved),
+            (Self::Receipts, LogProof::Proved),
+            (Self::Receipts, LogProof::Structural),
+            (Self::Fetched, LogProof::Proved),
+            (Self::Fetched, LogProof::Structural),
+            (Self::Forwarded, LogProof::None),
+        ]
+        .into_iter()
+    }
+
+    /// Returns the source's name in metrics and the status.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Bloom => "bloom",
+            Self::Receipts => "receipts",
+            Self::Fetched => "fetched",
+            Self::Forwarded => "forwarded",
+        }
+    }
+}
+
+// === impl LogProof ===
+
+impl LogProof {
+    /// Returns the proof's name in metrics and the status.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Structural => "structural",
+            Self::Proved => "proved",
         }
     }
 }

@@ -95,9 +95,9 @@ impl PacketContext {
     }
 
     fn queries(&self) -> impl Iterator<Item = Query> {
-        self.calls().iter().filter_map(|call| match (&call.query, &call.raw) {
-            (Some(query), _) => query.as_ref().ok().copied(),
-            (None, raw) => raw.as_ref().map(|raw| raw.query),
+        self.calls().iter().flat_map(|call| {
+            let query = call.query.iter().filter_map(|query| query.as_ref().ok().copied());
+            query.chain(call.composed.iter().filter_map(|composed| composed.query()))
         })
     }
 

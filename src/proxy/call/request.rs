@@ -3,15 +3,18 @@
 use std::sync::Arc;
 
 use super::{caller::Caller, packet::PacketContext, read_call::ReadCall};
-use crate::eth::{ParamError, Query};
+use crate::{
+    eth::{ParamError, Query},
+    jsonrpc::{Call, Params},
+};
 
 /// A call, represented by its packet and its index there, so that layers pass it on without a copy.
 #[derive(Clone, Debug)]
 pub struct Request {
     packet: Arc<PacketContext>,
     index: usize,
-    /// Whether to answer a call for an encoded answer with the content to encode.
-    unencoded: bool,
+    /// The query to answer instead of the call, whose answer is composed of the answers to such queries.
+    instead: Option<Box<Query>>,
 }
 
 // === impl Request ===
@@ -24,7 +27,7 @@ impl Request {
 
     /// Returns the call at this position of a packet.
     pub fn new(packet: Arc<PacketContext>, index: usize) -> Self {
-        Self { packet, index, unencoded: false }
+        Self { packet, index, instead: None }
     }
 
     /// Returns the call.
@@ -32,17 +35,35 @@ impl Request {
         &self.packet.calls()[self.index]
     }
 
-    /// Returns the request for the content from which the answer to this call is encoded.
-    pub(crate) fn unencoded(&self) -> Self {
-        Self { unencoded: true, ..self.clone() }
+    /// Returns the request for content of which the answer to this call is composed.
+    pub(crate) fn for_content(&self, query: Query) -> Self {
+        Self { instead: Some(Box::new(query)), ..self.clone() }
+    }
+
+    /// Returns the call as one that arrives now, with tags that mean the blocks of now. In a batch, tags keep their
+    /// meaning.
+    pub(crate) fn anew(&self) -> Self {
+        match self.packet.calls() {
+            [call] => Self::alone(self.without_gzip(), call.clone()),
+            _ => self.clone(),
+        }
+    }
+
+    /// Returns a request of Holdfast's own on behalf of the same caller.
+    pub(crate) fn on_behalf(&self, (method, params): (&'static str, Params)) -> Self {
+        Self::alone(self.without_gzip(), ReadCall::from(Call { id: None, method: method.into(), params }))
+    }
+
+    /// Returns the caller as one that accepts no gzip, because the client does not get the content itself.
+    fn without_gzip(&self) -> Caller {
+        Caller { gzip: false, ..self.packet.caller().clone() }
     }
 
     /// Returns the query that the cache can answer; `None` if the upstream must answer the call.
     pub(crate) fn query(&self) -> Option<Result<Query, &ParamError>> {
-        let call = self.call();
-        match &call.raw {
-            Some(raw) if self.unencoded => Some(Ok(raw.query)),
-            _ => call.query.as_ref().map(|query| query.as_ref().copied()),
+        match &self.instead {
+            Some(query) => Some(Ok(**query)),
+            None => self.call().query.as_ref().map(|query| query.as_ref().copied()),
         }
     }
 

@@ -4,7 +4,7 @@ use crate::{
     cache::tier::TierKind,
     jsonrpc::{Answer, Code},
     proxy::{
-        call::outcome::{Answered, Outcome},
+        call::outcome::{Answered, LogSource, Outcome},
         error::CallError,
     },
 };
@@ -47,10 +47,11 @@ const ANSWERS: [&str; 10] = [
 ];
 
 /// Errors that a parsed call can end with.
-const ERRORS: [Code; 8] = [
+const ERRORS: [Code; 9] = [
     Code::MethodNotFound,
     Code::InvalidParams,
     Code::RateLimited,
+    Code::TooManyLogs,
     Code::UpstreamFailed,
     Code::UpstreamTimeout,
     Code::UpstreamMismatch,
@@ -91,6 +92,9 @@ impl CallResult {
             Self::Answered(Outcome::Miss) => 5,
             Self::Answered(Outcome::Joined) => 6,
             Self::Answered(Outcome::Bypass) => 7,
+            Self::Answered(Outcome::Logs(LogSource::Bloom | LogSource::Receipts, _)) => 1,
+            Self::Answered(Outcome::Logs(LogSource::Fetched, _)) => 4,
+            Self::Answered(Outcome::Logs(LogSource::Forwarded, _)) => 5,
             Self::NodeError => 8,
             Self::UpstreamLimited => 9,
             Self::Error(code) => {
@@ -107,11 +111,11 @@ impl CallResult {
     /// Returns the source of the answer. `waited` says whether the call had to wait.
     pub(crate) fn served_from(self, waited: bool) -> ServedFrom {
         match self {
-            Self::Answered(Outcome::Hit(_) | Outcome::Derived(_)) if !waited => ServedFrom::Memory,
+            Self::Answered(outcome) if outcome.is_from_memory() && !waited => ServedFrom::Memory,
             Self::Answered(Outcome::Restored(_)) => ServedFrom::Tier,
-            Self::Error(Code::MethodNotFound | Code::InvalidParams | Code::RateLimited) => {
-                ServedFrom::Refusal
-            }
+            Self::Error(
+                Code::MethodNotFound | Code::InvalidParams | Code::RateLimited | Code::TooManyLogs,
+            ) => ServedFrom::Refusal,
             Self::Answered(_) | Self::NodeError | Self::UpstreamLimited | Self::Error(_) => {
                 ServedFrom::Upstream
             }

@@ -3,12 +3,14 @@
 
 use std::sync::Arc;
 
+use alloy_primitives::Bloom;
+
 use crate::{
     cache::Cache,
     chain::Stamp,
     eth::{Block, BlockHash, BlockNumber, Receipts},
     proxy::head::view::SharedView,
-    verify::{Known, Verified},
+    verify::{Known, Level, Verified},
 };
 
 /// Known data for an answer that was requested at `sent`.
@@ -30,6 +32,16 @@ impl KnownAt {
     }
 }
 
+/// Returns the bloom of the block with this hash, if its cached header is proved.
+pub(crate) fn proved_bloom(cache: &Cache, hash: BlockHash) -> Option<Bloom> {
+    let of_block = || cache.peek_block(hash).filter(|block| block.level() >= Level::Partial)?.bloom();
+    let of_header = || {
+        let with_hashes = cache.peek_block_with_hashes(hash)?;
+        with_hashes.bloom().filter(|_| with_hashes.level() >= Level::Partial)
+    };
+    of_block().or_else(of_header)
+}
+
 impl Known for KnownAt {
     fn block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
         self.cache.peek_block(hash)
@@ -46,6 +58,10 @@ impl Known for KnownAt {
 
     fn receipts(&self, hash: BlockHash) -> Option<Arc<Verified<Receipts>>> {
         self.cache.peek_receipts(hash)
+    }
+
+    fn bloom(&self, hash: BlockHash) -> Option<Bloom> {
+        proved_bloom(&self.cache, hash)
     }
 
     fn at(&self, number: BlockNumber) -> Option<BlockHash> {

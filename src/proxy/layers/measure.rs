@@ -104,13 +104,13 @@ where
         let counted = CallResult::of(&answered);
         let elapsed = this.begun.elapsed();
         this.metrics.call_ended(*this.method, counted, *this.waited, elapsed);
-        if let Ok(Answered {
-            answer: Answer::Result(result),
-            outcome: Outcome::Hit(_) | Outcome::Derived(_),
-            ..
-        }) = &answered
-        {
-            this.metrics.recalled(result.len());
+        if let Ok(Answered { answer: Answer::Result(result), outcome, .. }) = &answered {
+            if outcome.is_from_memory() {
+                this.metrics.recalled(result.len());
+            }
+            if let Outcome::Logs(source, proof) = *outcome {
+                this.metrics.logs_found(source, proof);
+            }
         }
         debug!(
             method = this.method.as_str(),

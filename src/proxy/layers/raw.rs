@@ -1,20 +1,14 @@
 //! Answers calls for encoded content: asks the cache and the upstream for the content, and encodes it.
 //!
-//! The layer is below the cache, so that it costs ordinary hits nothing. It has its own path to the cache.
-//!
 //! A node that lacks these methods still serves ordinary blocks and receipts, so clients that need encoded content
 //! work with any provider. If the content cannot be encoded and proved, the node answers the call itself.
 
-use std::{
-    future::ready,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::future::{BoxFuture, Either, try_join_all};
+use futures_util::future::try_join_all;
 use tokio::sync::Semaphore;
-use tower::{Layer, Service};
+use tower::Service;
 
 use super::{
     deadline::Limit,
@@ -22,19 +16,17 @@ use super::{
 };
 use crate::{
     chain::Stamp,
-    eth::{At, BlockHash, Home, ParamError, Part, Query, RawCall, RawForm, Tag, header_of_block},
-    jsonrpc::{self, Answer, Params},
+    eth::{At, BlockHash, Home, Part, Query, RawCall, RawForm, Tag, header_of_block},
+    jsonrpc::{Answer, Params},
     proxy::{
         call::{
             caller::Caller,
             client_limit::ClientConcurrency,
             outcome::{Answered, Outcome},
-            read_call::ReadCall,
             request::Request,
         },
         error::CallError,
         head::SharedView,
-        miss::{deflate::Deflater, respond::Missed},
     },
     verify::{Failure, Verifier, prove::raw},
 };
@@ -50,10 +42,6 @@ const AT_A_TIME: usize = 2;
 /// call would cost as much CPU as the first. A few blocks are enough, because clients read each block once.
 const ENCODED: u64 = 16 << 20;
 
-/// Puts a [`Raw`] around a service. `C` answers calls for content.
-#[derive(Clone, Debug)]
-pub(crate) struct RawLayer<C>(Arc<Encoder<C>>);
-
 /// The components that encode and check content.
 #[derive(Clone, Debug)]
 pub(crate) struct RawTools {
@@ -61,26 +49,14 @@ pub(crate) struct RawTools {
     view: Arc<SharedView>,
     concurrency: ClientConcurrency,
     limit: Limit,
-    deflater: Deflater,
     places: Arc<Semaphore>,
     /// Encoded blocks and receipts by block hash. They never change.
     encoded: moka::sync::Cache<(RawForm, BlockHash), Bytes>,
 }
 
-/// Answers calls for encoded content, and passes all other calls to a clone of the inner service. Every request clones
-/// it, and most requests are hits, which need neither of its parts: so it is one reference.
-#[derive(Debug)]
-pub(crate) struct Raw<S, C>(Arc<RawParts<S, C>>);
-
-#[derive(Debug)]
-struct RawParts<S, C> {
-    inner: S,
-    encoder: Arc<Encoder<C>>,
-}
-
 /// Encodes the content that `C` answers with.
 #[derive(Debug)]
-struct Encoder<C> {
+pub(super) struct Encoder<C> {
     content: C,
     tools: RawTools,
 }
@@ -102,14 +78,13 @@ impl RawTools {
         view: Arc<SharedView>,
         concurrency: ClientConcurrency,
         limit: Limit,
-        deflater: Deflater,
     ) -> Self {
         let places = Arc::new(Semaphore::new(AT_A_TIME));
         let encoded = moka::sync::Cache::builder()
             .weigher(|_, encoded: &Bytes| u32::try_from(encoded.len()).unwrap_or(u32::MAX))
             .max_capacity(ENCODED)
             .build();
-        Self { verifier, view, concurrency, limit, deflater, places, encoded }
+        Self { verifier, view, concurrency, limit, places, encoded }
     }
 
     /// Returns whether a block may have left the chain since `since`, or `tag` may no longer mean it.
@@ -131,76 +106,20 @@ impl RawTools {
     }
 }
 
-// === impl RawLayer ===
-
-impl<C> RawLayer<C> {
-    pub(crate) fn new(content: C, tools: RawTools) -> Self {
-        Self(Arc::new(Encoder { content, tools }))
-    }
-}
-
-impl<S, C> Layer<S> for RawLayer<C> {
-    type Service = Raw<S, C>;
-
-    fn layer(&self, inner: S) -> Raw<S, C> {
-        Raw(Arc::new(RawParts { inner, encoder: self.0.clone() }))
-    }
-}
-
-impl<S, C> Clone for Raw<S, C> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-// === impl Raw ===
-
-impl<S, C> Service<Missed> for Raw<S, C>
-where
-    S: Service<Missed, Response = Answered, Error = CallError> + Clone,
-    C: Service<Request, Response = Answered, Error = CallError, Future: Send> + Clone + Send + Sync + 'static,
-{
-    type Response = Answered;
-    type Error = CallError;
-    type Future = Either<S::Future, BoxFuture<'static, Result<Answered, CallError>>>;
-
-    // The inner layers are always ready.
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, missed: Missed) -> Self::Future {
-        let call = missed.request.call();
-        match call.raw.as_deref() {
-            Some(raw) => {
-                let (raw, encoder) = (*raw, self.0.encoder.clone());
-                let limit = encoder.tools.limit.clone();
-                let answering = async move { encoder.answer(missed.request, raw).await };
-                Either::Right(Box::pin(limit.within(answering)))
-            }
-            // The parameters have a form that only the node knows, so nothing could prove the answer.
-            None if call.query.is_none()
-                && RawCall::is_method(call.method.as_str())
-                && self.0.encoder.tools.verifier.must_prove() =>
-            {
-                Either::Right(Box::pin(ready(Err(CallError::Params(ParamError::unreadable())))))
-            }
-            None => Either::Left(self.0.inner.clone().call(missed)),
-        }
-    }
-}
-
 // === impl Encoder ===
 
 impl<C> Encoder<C>
 where
     C: Service<Request, Response = Answered, Error = CallError, Future: Send> + Clone + Send + Sync + 'static,
 {
+    pub(super) fn new(content: C, tools: RawTools) -> Self {
+        Self { content, tools }
+    }
+
     /// Answers a call with encoded content. The node answers it if the content does not exist, is pending or cannot be
     /// encoded. If the content left the chain meanwhile, starts over.
-    async fn answer(&self, request: Request, raw: RawCall) -> Result<Answered, CallError> {
+    pub(super) async fn answer(&self, request: Request, raw: RawCall) -> Result<Answered, CallError> {
         let must_prove = self.tools.verifier.must_prove();
-        let accepts = request.packet().caller().accepts_deflated();
         let is_batch = request.packet().calls().len() > 1;
         if raw.query.at == At::Tag(Tag::Pending) {
             return match must_prove {
@@ -210,8 +129,9 @@ where
         }
         for _ in 0..MAX_ATTEMPTS {
             let since = self.tools.view.clock().now();
-            let request = anew(&request);
-            let Answered { answer, outcome, .. } = self.content.clone().call(request.unencoded()).await?;
+            let request = request.anew();
+            let Answered { answer, outcome, .. } =
+                self.content.clone().call(request.for_content(raw.query)).await?;
             let named = Named::of(&answer, raw.form, must_prove);
             let encoded = match &named {
                 Named::Content { json, home } if named.fits(raw.query) => {
@@ -254,7 +174,7 @@ where
             if depends && (is_denied || named.home().is_some_and(left)) {
                 continue;
             }
-            return Ok(if accepts { self.tools.deflater.deflate(answered).await } else { answered });
+            return Ok(answered);
         }
         Err(CallError::Changed)
     }
@@ -266,7 +186,7 @@ where
         let home = named.home().filter(|_| named.fits(raw.query));
         let block = home.map(|home| home.block).or(pinned);
         let sent = match block.filter(|_| raw.query.transaction().is_none()) {
-            Some(block) => own(request, raw.of_block(block)),
+            Some(block) => request.on_behalf(raw.of_block(block)),
             None => request.clone(),
         };
         let mut answered = self.content.clone().call(sent).await?;
@@ -323,7 +243,7 @@ where
             RawForm::Receipts => {
                 let block = home.ok_or(Unencoded::Unproved)?.block;
                 let receipts = Query::new(Part::Receipts, block);
-                let receipts = own(request, (receipts.method(), receipts.params()));
+                let receipts = request.on_behalf((receipts.method(), receipts.params()));
                 let Answered { answer, outcome, .. } = self.content.clone().call(receipts).await?;
                 let Answer::Result(receipts) = answer else { return Err(Unencoded::Refused(answer)) };
                 let whole = WholeContent::Receipts { receipts, block: json.clone() };
@@ -347,7 +267,7 @@ where
     ) -> Result<Vec<Bytes>, Unencoded> {
         let fetches = (0..raw::uncles(json)?).map(|index| async move {
             let params = Params::from_own(format!(r#"["{block}","{index:#x}"]"#));
-            let call = own(request, ("eth_getUncleByBlockHashAndIndex", params));
+            let call = request.on_behalf(("eth_getUncleByBlockHashAndIndex", params));
             match self.content.clone().call(call).await?.answer {
                 Answer::Result(uncle) => Ok(uncle),
                 Answer::Error(_) => Err(Unencoded::Unproved),
@@ -369,25 +289,6 @@ impl From<CallError> for Unencoded {
     fn from(error: CallError) -> Self {
         Self::Failed(error)
     }
-}
-
-/// Returns the call as one that arrives now, with tags that mean the blocks of now. In a batch, tags keep their meaning.
-fn anew(request: &Request) -> Request {
-    match request.packet().calls() {
-        [call] => Request::alone(for_encoding(request), call.clone()),
-        _ => request.clone(),
-    }
-}
-
-/// Returns a request of Holdfast's own on behalf of the caller of `request`.
-fn own(request: &Request, (method, params): (&'static str, Params)) -> Request {
-    let call = jsonrpc::Call { id: None, method: method.into(), params };
-    Request::alone(for_encoding(request), ReadCall::from(call))
-}
-
-/// Returns the caller of `request` as one that accepts no gzip, because the client does not get the content itself.
-fn for_encoding(request: &Request) -> Caller {
-    Caller { gzip: false, ..request.packet().caller().clone() }
 }
 
 /// Returns the outcome of an answer that is encoded from two contents with these outcomes.

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use super::{existing::KnownToExist, store::Store};
 use crate::{
     chain::{Contrary, Link, Stamp},
-    eth::{At, BlockNumber, Home, Part, Place, Query, Tag, TxHash},
+    eth::{At, BlockNumber, Home, LogsCall, Part, Place, Query, Tag, TxHash},
     jsonrpc::Answer,
     proxy::{
         call::single_flight::{Coalesce, Shared},
@@ -167,8 +167,33 @@ impl Fetcher {
 
     /// Returns the check for the answer to a request sent at `sent`.
     pub(super) fn check(&self, query: Query, sent: Stamp) -> Check {
-        let known = KnownAt::new(self.state.cache.clone(), self.view.clone(), sent);
-        Check::new(self.verifier.clone(), query, Arc::new(known))
+        Check::new(self.verifier.clone(), query, Arc::new(self.known_at(sent)))
+    }
+
+    fn known_at(&self, sent: Stamp) -> KnownAt {
+        KnownAt::new(self.state.cache.clone(), self.view.clone(), sent)
+    }
+
+    /// Asks an endpoint for logs, and has them checked. The primary answers for blocks that are not final, since
+    /// another endpoint may be on another branch. Returns the answer, and whether it passed the checks: a wrong one is
+    /// returned unless `verify.on_mismatch` is `reject`.
+    pub(crate) async fn find_logs(
+        &self,
+        call: &LogsCall,
+        last: Option<BlockNumber>,
+    ) -> Result<(Answer, bool), UpstreamError> {
+        let finalized = self.view.tracker().finalized().map(|(number, _)| number);
+        let primary = last.is_some_and(|last| Some(last) > finalized);
+        let need = Requirements { block: last, primary, ..Requirements::default() };
+        let known = Arc::new(self.known_at(self.view.clock().now()));
+        let check = Check::of_logs(self.verifier.clone(), call.clone(), known);
+        let call = Call::new(call.method(), call.params()).with_requirements(need);
+        match self.upstream.call(call.with_check(check)).await {
+            Err(UpstreamError::Rejected(mismatch)) if !self.verifier.rejects() => {
+                Ok((mismatch.answer, false))
+            }
+            answered => answered.map(|answer| (answer, true)),
+        }
     }
 
     /// Sends the call and has the answer checked. Passes on a wrong answer unless `verify.on_mismatch` is `reject`.
@@ -218,7 +243,7 @@ impl Fetcher {
             Some(Verdict::Passed(_) | Verdict::Short) => false,
             // An overloaded verifier says nothing about the answer.
             Some(Verdict::Overdue(overdue)) => !overdue.is_overload(),
-            Some(Verdict::Unproved(..) | Verdict::Wrong(_)) | None => true,
+            Some(Verdict::Unproved(..) | Verdict::Wrong(_) | Verdict::Checked) | None => true,
         };
         if is_content && is_uncacheable {
             self.store.note_uncacheable(query);
@@ -232,9 +257,8 @@ impl Fetcher {
                 Fetched::Content(content)
             }
             Some(Verdict::Short) => Fetched::Short(answer),
-            Some(Verdict::Unproved(_, None) | Verdict::Wrong(_) | Verdict::Overdue(_)) | None => {
-                Fetched::Other(answer)
-            }
+            Some(Verdict::Unproved(_, None) | Verdict::Wrong(_) | Verdict::Overdue(_) | Verdict::Checked)
+            | None => Fetched::Other(answer),
         })
     }
 

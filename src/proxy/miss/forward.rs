@@ -141,7 +141,7 @@ impl Forwarder {
     }
 
     /// Ensures that the upstream serves the expected chain, and that the view follows that chain.
-    pub(super) async fn confirm_chain(&self) -> Result<(), CallError> {
+    pub(crate) async fn confirm_chain(&self) -> Result<(), CallError> {
         let who = self.identity.confirm().await?;
         self.view.adopt(&who);
         Ok(())

@@ -5,6 +5,8 @@ mod calls;
 mod entity;
 mod equal;
 mod gzip;
+mod logs;
+mod logs_equal;
 mod memory;
 mod mismatches;
 mod prove;

@@ -7,6 +7,7 @@ pub const TRANSACTION: &str = "eth_getTransactionByHash";
 pub const TRANSACTION_AT_HASH: &str = "eth_getTransactionByBlockHashAndIndex";
 pub const TRANSACTION_AT_NUMBER: &str = "eth_getTransactionByBlockNumberAndIndex";
 pub const RECEIPT: &str = "eth_getTransactionReceipt";
+pub const LOGS: &str = "eth_getLogs";
 pub const RECEIPTS: &str = "eth_getBlockReceipts";
 pub const BALANCE: &str = "eth_getBalance";
 pub const CALL: &str = "eth_call";

@@ -5,6 +5,7 @@ pub mod authority;
 pub mod client;
 pub mod consumers;
 pub mod data;
+pub mod emitter;
 pub mod in_memory;
 pub mod method;
 pub mod mounted;

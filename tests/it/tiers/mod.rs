@@ -6,5 +6,6 @@ mod fleet;
 mod forget;
 mod full;
 mod history;
+mod logs;
 mod redis;
 mod restart;

@@ -5,7 +5,7 @@ use std::{num::NonZeroU32, time::Duration};
 use alloy_eips::Encodable2718;
 use alloy_primitives::hex;
 use futures_util::future::join_all;
-use holdfast::http::KeyConfig;
+use holdfast::{http::KeyConfig, verify::Demand};
 use serde_json::{Value, json};
 use tokio::time;
 
@@ -172,6 +172,28 @@ async fn without_keys_clients_are_told_apart_by_address() {
     let free = proxy::new().upstream(&node).run().await;
     let calls = client::http(&free).send(batch(&["eth_chainId"; 1000])).await.json();
     assert!(calls.as_array().unwrap().iter().all(|answer| answer["result"].is_string()));
+}
+
+/// The blocks that were fetched before a refusal are cached, so that the client gets its logs in the end.
+#[tokio::test(start_paused = true)]
+async fn blocks_fetched_for_logs_count_against_the_rate() {
+    let chain = upstream::devchain().config(|config| config.chain_id = 1).blocks(30, 2).chain();
+    let mut config = in_memory::consistent();
+    config.verify.level = Demand::Full;
+    config.http.rate = "5/s".parse().ok();
+    config.http.burst = NonZeroU32::new(5);
+    config.http.keys = vec![key("one", KEY)];
+    let program = in_memory::program(&chain, &config).with_key(KEY);
+    let params = json!([{ "fromBlock": "0x2", "toBlock": "0x19" }]);
+    let expected: Value =
+        serde_json::from_slice(&chain.answer("eth_getLogs", params.clone()).unwrap()).unwrap();
+    let mut refusals = 0;
+    while program.call("eth_getLogs", params.clone()).await.1["result"] != expected {
+        refusals += 1;
+        assert!(refusals < 30);
+        time::advance(Duration::from_secs(2)).await;
+    }
+    assert!(refusals > 2);
 }
 
 #[tokio::test]

@@ -1,0 +1,109 @@
+//! Logs of blocks, and the limits of an answer.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::{
+    eth::BlockNumber,
+    jsonrpc::Answer,
+    proxy::{
+        call::{
+            outcome::{Answered, LogProof, LogSource, Outcome},
+            slice::EMPTY_LIST,
+        },
+        config::LogsConfig,
+        error::{CallError, LogLimit},
+    },
+};
+
+/// Maximum number of bytes of an answer for a range: a sixteenth of the default `max_bytes_in_flight`.
+const MAX_BYTES: usize = 32 << 20;
+
+/// The logs of a block, or of a run of blocks, that match.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) logs: Vec<Bytes>,
+    pub(super) source: LogSource,
+    pub(super) proof: LogProof,
+}
+
+/// Joins the logs of blocks into an answer.
+#[derive(Debug)]
+pub(super) struct Joined {
+    limits: LogsConfig,
+    first: BlockNumber,
+    logs: Vec<Bytes>,
+    bytes: usize,
+    source: LogSource,
+    proof: LogProof,
+}
+
+// === impl Found ===
+
+impl Found {
+    /// Returns the logs of a block whose header shows that no log matches.
+    pub(super) fn excluded() -> Self {
+        Self { logs: Vec::new(), source: LogSource::Bloom, proof: LogProof::Proved }
+    }
+
+    /// Returns logs that the upstream found.
+    pub(super) fn forwarded(logs: Vec<Bytes>) -> Self {
+        Self { logs, source: LogSource::Forwarded, proof: LogProof::None }
+    }
+}
+
+// === impl Joined ===
+
+impl Joined {
+    /// Starts an answer for blocks from `first` on.
+    pub(super) fn new(limits: LogsConfig, first: BlockNumber) -> Self {
+        let (source, proof) = (LogSource::Bloom, LogProof::Proved);
+        Self { limits, first, logs: Vec::new(), bytes: 2, source, proof }
+    }
+
+    /// Adds the logs of the next blocks, of which `at` is the first.
+    ///
+    /// # Errors
+    /// If the answer is over a limit now. A single block may exceed the limits, because no range is smaller.
+    pub(super) fn add(
+        &mut self,
+        at: BlockNumber,
+        Found { logs, source, proof }: Found,
+    ) -> Result<(), CallError> {
+        self.source = self.source.max(source);
+        self.proof = self.proof.min(proof);
+        self.bytes += logs.iter().map(|log| log.len() + 1).sum::<usize>();
+        if self.logs.is_empty() {
+            self.logs = logs;
+        } else {
+            self.logs.extend(logs);
+        }
+        let over = if self.logs.len() > self.limits.max_results {
+            LogLimit::Results(self.limits.max_results)
+        } else if self.bytes > MAX_BYTES {
+            LogLimit::Bytes(MAX_BYTES)
+        } else {
+            return Ok(());
+        };
+        if at == self.first {
+            return Ok(());
+        }
+        // Wrong logs may name blocks below the range.
+        let last = BlockNumber(at.0.saturating_sub(1)).max(self.first);
+        Err(CallError::TooManyLogs { over, first: self.first, last })
+    }
+
+    /// Returns the answer.
+    pub(super) fn answer(self) -> Answered {
+        let outcome = Outcome::Logs(self.source, self.proof);
+        if self.logs.is_empty() {
+            return Answered::new(Answer::Result(EMPTY_LIST), outcome);
+        }
+        let mut text = BytesMut::with_capacity(self.bytes);
+        for log in self.logs {
+            text.put_u8(if text.is_empty() { b'[' } else { b',' });
+            text.put(log);
+        }
+        text.put_u8(b']');
+        Answered::new(Answer::Result(text.freeze()), outcome)
+    }
+}

@@ -1,0 +1,388 @@
+//! Finds the logs of a range, block by block.
+
+use std::{collections::HashMap, ops::Range};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tokio::task;
+use tower::Service;
+
+use super::{
+    cold::{Cold, Forwarded, Walked, run},
+    found::{Found, Joined},
+    range::CanonicalRange,
+    search::Searched,
+};
+use crate::{
+    chain::Stamp,
+    eth::{At, BlockHash, BlockNumber, Home, LogBlocks, Part, Query},
+    jsonrpc::Answer,
+    proxy::{
+        call::{
+            outcome::{Answered, LogProof, LogSource, Outcome},
+            request::Request,
+        },
+        error::{CallError, LogLimit},
+        miss::load::UpstreamState,
+    },
+};
+
+/// Longest run of cold blocks whose receipts are fetched. A block and its receipts cost 40 compute units at a large
+/// provider, a search 60; but receipts serve all later filters, and a search serves one. So two blocks are worth it.
+const MAX_WALK: usize = 2;
+
+/// Number of cold runs that are fetched or searched one by one. If the cold blocks are more scattered, one search of the
+/// whole span costs less.
+const MAX_RUNS: usize = 8;
+
+/// Number of cold blocks that are fetched for a proof. They cost up to 400 upstream calls.
+const MAX_PROVED: usize = 200;
+
+/// Number of cold blocks that are loaded from cache tiers. Loading and proving a block takes milliseconds, so that more
+/// of them take longer than a search by the upstream.
+const MAX_LOADED: usize = 1000;
+
+/// Number of fetches and searches of one call at a time.
+const AT_A_TIME: usize = 8;
+
+/// Number of cached blocks that are searched before other tasks of the same thread get a turn, after about 0.1 ms.
+const AT_A_STRETCH: usize = 256;
+
+/// Result of one plan.
+pub(super) enum Attempt {
+    Answered(Answered),
+    /// The chain changed.
+    Changed,
+    /// The node must answer the call.
+    Forward,
+}
+
+/// A block of a range.
+#[derive(Debug)]
+struct Planned {
+    number: BlockNumber,
+    hash: Option<BlockHash>,
+    /// Parent of a block that was fetched for this call.
+    parent: Option<BlockHash>,
+    found: Option<Found>,
+    /// Whether nodes differ about a log of this block, so that the node must search it.
+    is_disputed: bool,
+}
+
+/// A range while its logs are found.
+pub(super) struct RangePlan<'a, C> {
+    cold: Cold<'a, C>,
+    blocks: Vec<Planned>,
+    /// Runs that the upstream searched.
+    forwarded: Vec<ForwardedRun>,
+}
+
+/// A run that the upstream searched. It may contain blocks whose logs were found otherwise.
+struct ForwardedRun {
+    positions: Range<usize>,
+    /// The logs that the upstream found, with the block that each names.
+    found: Vec<(Home, Bytes)>,
+}
+
+// === impl Attempt ===
+
+impl Attempt {
+    /// Answers with an answer of the upstream that nothing proves.
+    pub(super) fn unproved(answer: Answer) -> Self {
+        Self::Answered(Answered::new(answer, Outcome::Logs(LogSource::Forwarded, LogProof::None)))
+    }
+}
+
+// === impl RangePlan ===
+
+impl<'a, C> RangePlan<'a, C>
+where
+    C: Service<Request, Response = Answered, Error = CallError, Future: Send> + Clone + Send + Sync + 'static,
+{
+    /// Plans the search of these blocks.
+    pub(super) fn new(cold: Cold<'a, C>, range: CanonicalRange) -> Self {
+        let numbers = (range.first.0..).map(BlockNumber);
+        let block = |(number, hash)| Planned { number, hash, parent: None, found: None, is_disputed: false };
+        Self { cold, blocks: numbers.zip(range.hashes).map(block).collect(), forwarded: Vec::new() }
+    }
+
+    /// Finds the logs of all blocks. Returns an attempt if the plan fails.
+    ///
+    /// # Errors
+    /// If the upstream fails, a limit is exceeded, or no proof is possible where one is demanded.
+    pub(super) async fn find(&mut self, since: Stamp) -> Result<Option<Attempt>, CallError> {
+        self.search().await?;
+        self.load(since).await;
+        let tools = self.cold.tools;
+        let runs = self.cold_runs();
+        let count: usize = runs.iter().map(Range::len).sum();
+        if count == 0 {
+            return Ok(None);
+        }
+        let can_walk = tools.state.node.has_block_receipts();
+        let walks_all = can_walk && tools.demands_proof() && count <= MAX_PROVED;
+        if tools.must_prove() && !walks_all {
+            return Err(CallError::Unproved);
+        }
+        let is_short = |run: &Range<usize>| run.len() <= MAX_WALK && runs.len() <= MAX_RUNS;
+        let is_disputed = |run: &Range<usize>| self.blocks[run.clone()].iter().any(|block| block.is_disputed);
+        let walks = |run: &&Range<usize>| can_walk && !is_disputed(run) && (walks_all || is_short(run));
+        let walked: Vec<usize> = runs.iter().filter(walks).cloned().flatten().collect();
+        let mut searched: Vec<Range<usize>> = runs.iter().filter(|run| !walks(run)).cloned().collect();
+        if let Some(attempt) = self.walk(walked, &mut searched, since).await? {
+            return Ok(Some(attempt));
+        }
+        self.forward(searched, since).await
+    }
+
+    /// Searches the cached content of all blocks.
+    ///
+    /// # Errors
+    /// If the cached blocks alone have too many logs.
+    async fn search(&mut self) -> Result<(), CallError> {
+        let (cold, limits) = (&self.cold, self.cold.tools.limits);
+        let first = self.blocks.first().map_or(BlockNumber(0), |block| block.number);
+        let (mut unindexed, mut results) = (Vec::new(), 0);
+        for (at, block) in self.blocks.iter_mut().enumerate() {
+            match block.hash.map(|hash| cold.search.block(hash)) {
+                Some(Searched::Found(found)) => {
+                    results += found.logs.len();
+                    block.found = Some(found);
+                }
+                Some(Searched::Unindexed(receipts)) => unindexed.push(receipts),
+                Some(Searched::Disputed) => block.is_disputed = true,
+                Some(Searched::Cold) | None => {}
+            }
+            if results > limits.max_results && at > 0 {
+                let (over, last) = (LogLimit::Results(limits.max_results), BlockNumber(block.number.0 - 1));
+                return Err(CallError::TooManyLogs { over, first, last });
+            }
+            if at % AT_A_STRETCH == AT_A_STRETCH - 1 {
+                task::yield_now().await;
+            }
+        }
+        if unindexed.is_empty() {
+            return Ok(());
+        }
+        cold.index(unindexed).await;
+        for block in self.blocks.iter_mut().filter(|block| block.found.is_none()) {
+            match block.hash.map(|hash| cold.search.block(hash)) {
+                Some(Searched::Found(found)) => block.found = Some(found),
+                Some(Searched::Disputed) => block.is_disputed = true,
+                Some(Searched::Unindexed(_) | Searched::Cold) | None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the runs of blocks whose logs are not known.
+    fn cold_runs(&self) -> Vec<Range<usize>> {
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        for (at, _) in self.blocks.iter().enumerate().filter(|(_, block)| block.found.is_none()) {
+            match runs.last_mut() {
+                Some(run) if run.end == at => run.end += 1,
+                _ => runs.push(at..at + 1),
+            }
+        }
+        runs
+    }
+
+    /// Loads the first blocks of long cold runs from the cache tiers, up to the first block that no tier has.
+    async fn load(&mut self, since: Stamp) {
+        let tools = self.cold.tools;
+        let mut loaded = 0;
+        for run in self.cold_runs().into_iter().filter(|run| run.len() > MAX_WALK).take(MAX_RUNS) {
+            for position in run {
+                let Planned { number, hash, .. } = self.blocks[position];
+                let receipts = Query::new(Part::Receipts, hash.map_or(At::Number(number), At::Hash));
+                if loaded == MAX_LOADED
+                    || tools.loader.load(receipts, since, UpstreamState::Reachable).await.is_none()
+                {
+                    break;
+                }
+                loaded += 1;
+                let Some(hash) = hash.or_else(|| tools.view.tracker().known_at(number)) else { break };
+                let Searched::Found(found) = self.cold.searched(hash).await else { break };
+                let block = &mut self.blocks[position];
+                (block.hash, block.found) = (Some(hash), Some(found));
+            }
+        }
+    }
+
+    /// Fetches blocks and their receipts. Adds the blocks that the upstream must search to `searched`.
+    async fn walk(
+        &mut self,
+        walked: Vec<usize>,
+        searched: &mut Vec<Range<usize>>,
+        since: Stamp,
+    ) -> Result<Option<Attempt>, CallError> {
+        // The call itself has paid for the first block. If the client cannot pay for all others, those that it has paid
+        // for enter the cache, so that a later call has fewer to pay for.
+        let unpaid = (1..walked.len()).find_map(|paid| Some((paid, self.cold.charge().err()?)));
+        let paid = unpaid.as_ref().map_or(walked.len(), |(paid, _)| *paid);
+        let (cold, blocks) = (&self.cold, &self.blocks);
+        let walks = walked.into_iter().take(paid).map(|position| async move {
+            let Planned { number, hash, .. } = blocks[position];
+            let walked = cold.walk(hash.map_or(At::Number(number), At::Hash)).await?;
+            Ok::<_, CallError>((position, walked))
+        });
+        let walked: Vec<_> = stream::iter(walks).buffer_unordered(AT_A_TIME).try_collect().await?;
+        if let Some((_, refusal)) = unpaid {
+            return Err(refusal);
+        }
+        for (position, walked) in walked {
+            let block = &mut self.blocks[position];
+            match walked {
+                Walked::Found { link, home, found } => {
+                    if link.is_some_and(|link| link.number != block.number) {
+                        return Ok(Some(Attempt::Changed));
+                    }
+                    (block.hash, block.parent) = (Some(home), link.map(|link| link.parent));
+                    block.found = Some(found);
+                }
+                Walked::Gone => return self.denied(since).await.map(Some),
+                Walked::Unavailable if self.cold.tools.must_prove() => return Err(CallError::Unproved),
+                Walked::Unavailable => searched.push(position..position + 1),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Plans anew after the upstream denied a block of the range, if blocks left the chain. Otherwise the node has pruned
+    /// the block, and must answer the call.
+    ///
+    /// # Errors
+    /// If the upstream lags behind the range.
+    async fn denied(&self, since: Stamp) -> Result<Attempt, CallError> {
+        let tools = self.cold.tools;
+        tools.refresh(tools.view.clock().now()).await?;
+        if tools.view.tracker().has_left(since) {
+            return Ok(Attempt::Changed);
+        }
+        self.has_reached_the_end().map(|()| Attempt::Forward)
+    }
+
+    /// Checks that the upstream shows the last block of the range. A lagging node would leave out the logs of higher
+    /// blocks without an error.
+    fn has_reached_the_end(&self) -> Result<(), CallError> {
+        let Some(Planned { number, .. }) = self.blocks.last() else { return Ok(()) };
+        match self.cold.tools.view.tracker().is_above_shown(*number) {
+            true => Err(CallError::Lacking { what: Query::new(Part::Block, *number) }),
+            false => Ok(()),
+        }
+    }
+
+    /// Has the upstream search these runs.
+    async fn forward(
+        &mut self,
+        mut runs: Vec<Range<usize>>,
+        since: Stamp,
+    ) -> Result<Option<Attempt>, CallError> {
+        runs.sort_unstable_by_key(|run| run.start);
+        let Some(whole) = runs.first().zip(runs.last()).map(|(first, last)| first.start..last.end) else {
+            return Ok(None);
+        };
+        // The call itself has paid for the first run. If the client cannot pay for the others, one search must do.
+        if runs.len() > MAX_RUNS || (1..runs.len()).any(|_| self.cold.charge().is_err()) {
+            runs.clear();
+            runs.push(whole);
+        }
+        self.cold.tools.forwarder.confirm_chain().await?;
+        if self.has_reached_the_end().is_err() {
+            self.cold.tools.refresh(self.cold.tools.view.clock().now()).await?;
+            self.has_reached_the_end()?;
+        }
+        let (cold, blocks) = (&self.cold, &self.blocks);
+        let searches = runs.into_iter().map(|positions| async move {
+            let searched = match &blocks[positions.clone()] {
+                // By its hash, the upstream searches the block of the plan, and no other.
+                [Planned { hash: Some(hash), .. }] => LogBlocks::Hash(*hash),
+                blocks => run(blocks[0].number, blocks[blocks.len() - 1].number),
+            };
+            Ok::<_, CallError>((positions, searched, cold.forward(searched).await?))
+        });
+        let forwarded: Vec<_> = stream::iter(searches).buffer_unordered(AT_A_TIME).try_collect().await?;
+        for (positions, searched, forwarded) in forwarded {
+            match forwarded {
+                Forwarded::Found(found) => self.forwarded.push(ForwardedRun { positions, found }),
+                // The client did not ask for this hash.
+                Forwarded::Other(_) if matches!(searched, LogBlocks::Hash(_)) => {
+                    return self.denied(since).await.map(Some);
+                }
+                // The client asked for all blocks, so the answer concerns its own question.
+                Forwarded::Other(answer) if positions.len() == self.blocks.len() => {
+                    return Ok(Some(Attempt::unproved(answer)));
+                }
+                Forwarded::Other(_) => return Ok(Some(Attempt::Forward)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns whether each fetched block is the parent of the next block of the range, as far as their headers are
+    /// known. Otherwise the upstream showed blocks of two branches.
+    pub(super) fn is_linked(&self) -> bool {
+        let view = &self.cold.tools.view;
+        self.blocks.windows(2).all(|pair| {
+            let [below, above] = pair else { return true };
+            if below.parent.is_none() && above.parent.is_none() {
+                return true;
+            }
+            let link = || above.hash.and_then(|hash| view.cached_link(hash)).map(|link| link.parent);
+            let (Some(parent), Some(below)) = (above.parent.or_else(link), below.hash) else { return true };
+            parent == below
+        })
+    }
+
+    /// If the upstream searched a part of the range that is not final, or up to a block that a tag stands for, refreshes
+    /// the head afterwards: it shows whether that part and the rest are on one branch.
+    pub(super) async fn confirm_branch(&self, is_tagged: bool) -> Result<(), CallError> {
+        let tools = self.cold.tools;
+        let has_others = || self.forwarded.len() > 1 || self.blocks.iter().any(|block| block.found.is_some());
+        let finalized = tools.view.tracker().finalized().map(|(number, _)| number);
+        if self.is_forwarded()
+            && (is_tagged || has_others())
+            && self.blocks.last().is_some_and(|last| Some(last.number) > finalized)
+        {
+            tools.refresh(tools.view.clock().now()).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the upstream searched a part of the range.
+    pub(super) fn is_forwarded(&self) -> bool {
+        !self.forwarded.is_empty()
+    }
+
+    /// Returns the blocks on which the answer depends.
+    pub(super) fn named(&self) -> impl Iterator<Item = (BlockNumber, BlockHash)> {
+        let of_range = self.blocks.iter().filter_map(|block| Some((block.number, block.hash?)));
+        let of_logs =
+            self.forwarded.iter().flat_map(|run| &run.found).map(|(home, _)| (home.number, home.block));
+        of_range.chain(of_logs)
+    }
+
+    /// Joins the logs of all blocks.
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub(super) fn join(self) -> Result<Answered, CallError> {
+        let first = self.blocks.first().map_or(BlockNumber(0), |block| block.number);
+        let mut joined = Joined::new(self.cold.tools.limits, first);
+        let mut searched: HashMap<BlockNumber, Vec<Bytes>> = HashMap::new();
+        for (home, log) in self.forwarded.iter().flat_map(|run| &run.found) {
+            searched.entry(home.number).or_default().push(log.clone());
+        }
+        let is_searched = |at: usize| self.forwarded.iter().any(|run| run.positions.contains(&at));
+        for (at, Planned { number, found, .. }) in self.blocks.into_iter().enumerate() {
+            let found = match found {
+                Some(found) => found,
+                None if is_searched(at) => Found::forwarded(searched.remove(&number).unwrap_or_default()),
+                // Every block is found or searched; nothing else may be answered.
+                None => return Err(CallError::Changed),
+            };
+            joined.add(number, found)?;
+        }
+        Ok(joined.answer())
+    }
+}

@@ -1,0 +1,222 @@
+//! Plans a call for logs, and composes its answer.
+
+use tower::Service;
+
+use super::{
+    cold::{Cold, Forwarded, Walked},
+    found::{Found, Joined},
+    plan::{Attempt, RangePlan},
+    range::{Bound, CanonicalRange},
+    search::{Search, Searched},
+    tools::LogTools,
+};
+use crate::{
+    chain::Link,
+    eth::{At, BlockHash, BlockNumber, LogBlocks, LogsCall, Part, Query, Tag},
+    jsonrpc::Answer,
+    proxy::{
+        call::{outcome::Answered, request::Request},
+        error::{CallError, LogLimit},
+    },
+};
+
+/// Number of times that a call is planned, if the chain changes meanwhile.
+const MAX_PLANS: usize = 3;
+
+/// Answers calls for logs. `C` answers calls for content.
+#[derive(Debug)]
+pub(crate) struct LogReader<C> {
+    content: C,
+    tools: LogTools,
+}
+
+// === impl LogReader ===
+
+impl<C> LogReader<C>
+where
+    C: Service<Request, Response = Answered, Error = CallError, Future: Send> + Clone + Send + Sync + 'static,
+{
+    pub(crate) fn new(content: C, tools: LogTools) -> Self {
+        Self { content, tools }
+    }
+
+    /// Answers a call for logs.
+    ///
+    /// # Errors
+    /// If the upstream fails, a limit is exceeded, no proof is possible where one is demanded, or the chain keeps
+    /// changing.
+    pub(crate) async fn answer(&self, request: &Request, call: &LogsCall) -> Result<Answered, CallError> {
+        for _ in 0..MAX_PLANS {
+            let request = request.anew();
+            let packet = request.packet();
+            if !packet.has_arrival() {
+                self.tools.view.notice_clock_jumps(packet.arrival(self.tools.view.clock()));
+            }
+            let attempt = match call.blocks {
+                LogBlocks::Hash(hash) => self.of_block(&request, call, hash).await?,
+                LogBlocks::Range(from, to) => self.of_range(&request, call, from, to).await?,
+            };
+            match attempt {
+                Attempt::Answered(answered) => return Ok(answered),
+                Attempt::Changed => {}
+                Attempt::Forward => return self.by_node(&request, call).await,
+            }
+        }
+        Err(CallError::Changed)
+    }
+
+    /// Lets the node answer the call, for the blocks that its tags mean in the packet. Where clients get proved data
+    /// only, the answer can only be an error.
+    async fn by_node(&self, request: &Request, call: &LogsCall) -> Result<Answered, CallError> {
+        let packet = request.packet();
+        let pinned = |at| match at {
+            At::Tag(tag) => packet.tag(tag).map(|link| At::Number(link.number)),
+            at => Some(at),
+        };
+        let numbers = match call.blocks {
+            LogBlocks::Range(from, to) => pinned(from).zip(pinned(to)),
+            LogBlocks::Hash(_) => None,
+        };
+        let sent = match numbers.filter(|_| call.tags().next().is_some()) {
+            Some((from, to)) => {
+                let call = call.with_blocks(LogBlocks::Range(from, to));
+                request.on_behalf((call.method(), call.params()))
+            }
+            None => request.clone(),
+        };
+        let answered = self.content.clone().call(sent).await?;
+        let is_tagged = numbers.is_none() && packet.calls().len() > 1;
+        let tag = call.tags().find(|tag| is_tagged && packet.has_several_tags(*tag));
+        match (&answered.answer, tag) {
+            (Answer::Error(_), _) => Ok(answered),
+            (Answer::Result(_), _) if self.tools.must_prove() => Err(CallError::Unproved),
+            // Nothing shows whether this answer is on the branch of the packet's other calls by tag.
+            (Answer::Result(_), Some(tag)) if !self.tools.view.tracker().is_suspended() => {
+                Err(CallError::Left { tag })
+            }
+            (Answer::Result(_), _) => Ok(answered),
+        }
+    }
+
+    /// Answers with the logs of one block, canonical or not.
+    async fn of_block(
+        &self,
+        request: &Request,
+        call: &LogsCall,
+        hash: BlockHash,
+    ) -> Result<Attempt, CallError> {
+        let search = Search::new(&self.tools, &call.filter);
+        let cold = Cold { content: &self.content, tools: &self.tools, request, call, search: &search };
+        let walked = match cold.searched(hash).await {
+            Searched::Found(found) => Walked::Found { link: None, home: hash, found },
+            Searched::Disputed => Walked::Unavailable,
+            Searched::Unindexed(_) | Searched::Cold => cold.walk(At::Hash(hash)).await?,
+        };
+        let found = match walked {
+            Walked::Found { found, .. } => found,
+            // The node knows how to say that it does not have the block.
+            Walked::Gone => return Ok(Attempt::Forward),
+            Walked::Unavailable if self.tools.must_prove() => return Err(CallError::Unproved),
+            Walked::Unavailable => match cold.forward(call.blocks).await? {
+                Forwarded::Found(logs) => Found::forwarded(logs.into_iter().map(|(_, log)| log).collect()),
+                Forwarded::Other(answer) => return Ok(Attempt::unproved(answer)),
+            },
+        };
+        // A single block has no limits, so its number does not matter.
+        let mut joined = Joined::new(self.tools.limits, BlockNumber(0));
+        joined.add(BlockNumber(0), found)?;
+        Ok(Attempt::Answered(joined.answer()))
+    }
+
+    /// Answers with the logs of a range of the canonical chain.
+    async fn of_range(
+        &self,
+        request: &Request,
+        call: &LogsCall,
+        from: At,
+        to: At,
+    ) -> Result<Attempt, CallError> {
+        let tools = &self.tools;
+        let bounds = (self.bound(request, from).await?, self.bound(request, to).await?);
+        let (Some(from), Some(to)) = bounds else { return Ok(Attempt::Forward) };
+        let Some(more) = to.number.0.checked_sub(from.number.0) else { return Ok(Attempt::Forward) };
+        if more >= tools.limits.max_blocks as u64 {
+            let last = BlockNumber(from.number.0 + tools.limits.max_blocks as u64 - 1);
+            let over = LogLimit::Blocks(tools.limits.max_blocks);
+            return Err(CallError::TooManyLogs { over, first: from.number, last });
+        }
+        let range = CanonicalRange::read(tools, request.packet(), from.number, to.number).await?;
+        let Some(mut range) = range else { return Ok(Attempt::Forward) };
+        for bound in [from, to] {
+            if let Some((tag, _)) = bound.tagged.filter(|_| !range.has(bound)) {
+                let is_batch = request.packet().calls().len() > 1;
+                return if is_batch { Err(CallError::Left { tag }) } else { Ok(Attempt::Changed) };
+            }
+        }
+        let tagged: Vec<_> = [from.tagged, to.tagged].into_iter().flatten().collect();
+        let attempt = self.of_blocks(request, call, range, &tagged).await?;
+        if matches!(attempt, Attempt::Changed) && request.packet().calls().len() > 1 {
+            for (tag, link) in tagged {
+                // Another call of the packet was answered from this block, or the tag was pinned anew before.
+                if !request.packet().unpin(tag, link) {
+                    return Err(CallError::Left { tag });
+                }
+            }
+        }
+        Ok(attempt)
+    }
+
+    /// Answers with the logs of these canonical blocks.
+    async fn of_blocks(
+        &self,
+        request: &Request,
+        call: &LogsCall,
+        range: CanonicalRange,
+        tagged: &[(Tag, Link)],
+    ) -> Result<Attempt, CallError> {
+        let tools = &self.tools;
+        let (since, first) = (range.since, range.first);
+        let last = BlockNumber(first.0 + range.hashes.len() as u64 - 1);
+        let search = Search::new(tools, &call.filter);
+        let cold = Cold { content: &self.content, tools, request, call, search: &search };
+        let mut plan = RangePlan::new(cold, range);
+        if let Some(attempt) = plan.find(since).await? {
+            return Ok(attempt);
+        }
+        if !plan.is_linked() {
+            tools.refresh(tools.view.clock().now()).await?;
+            return Ok(Attempt::Changed);
+        }
+        plan.confirm_branch(!tagged.is_empty()).await?;
+        let is_overtaken = plan.is_forwarded() && tools.has_left(last, since);
+        if is_overtaken || tools.may_have_left(plan.named(), since) {
+            // The upstream may have shown a block of a branch that the view does not know yet.
+            tools.refresh(tools.view.clock().now()).await?;
+            return Ok(Attempt::Changed);
+        }
+        for (tag, link) in tagged {
+            if !request.packet().commit(*tag, *link) {
+                return Ok(Attempt::Changed);
+            }
+        }
+        plan.join().map(Attempt::Answered)
+    }
+
+    /// Returns a bound of a range; `None` if only the node knows the block of its tag.
+    async fn bound(&self, request: &Request, at: At) -> Result<Option<Bound>, CallError> {
+        let tag = match at {
+            At::Number(number) => return Ok(Some(Bound::of_number(number))),
+            At::Tag(tag) => tag,
+            At::Hash(_) | At::Tx(_) => return Ok(None),
+        };
+        let packet = request.packet();
+        let of_link = |link: Link| Bound { number: link.number, tagged: Some((tag, link)) };
+        if let Some(link) = self.tools.meaning(tag, packet) {
+            return Ok(Some(of_link(link)));
+        }
+        // The call for the block of the tag pins the tag.
+        let part = if tag == Tag::Latest { Part::Number } else { Part::BlockWithHashes };
+        self.content.clone().call(request.for_content(Query::new(part, tag))).await?;
+        Ok(packet.tag(tag).map(of_link))
+    }
+}

@@ -1,0 +1,116 @@
+//! Finds logs in cached receipts.
+
+use std::sync::{Arc, OnceLock};
+
+use alloy_primitives::Bloom;
+use bytes::Bytes;
+
+use super::{found::Found, tools::LogTools};
+use crate::{
+    cache::{IndexedLogs, Unsearchable},
+    eth::{BlockHash, BlockNumber, Disputes, FilterBlooms, IndexedFilter, LogFilter, LogIndex, Receipts},
+    proxy::{
+        call::outcome::{LogProof, LogSource},
+        head::known::proved_bloom,
+    },
+    verify::{Demand, Kind, Level, Verified},
+};
+
+/// A search for the logs that match one filter.
+#[derive(Debug)]
+pub(super) struct Search<'a> {
+    tools: &'a LogTools,
+    filter: IndexedFilter<'a>,
+    blooms: OnceLock<FilterBlooms>,
+    /// Demand on receipts.
+    demand: Demand,
+    is_ethereum: bool,
+}
+
+/// Result of a search in the cached content of a block.
+#[derive(Debug)]
+pub(super) enum Searched {
+    Found(Found),
+    /// The logs of these receipts have no index yet.
+    Unindexed(Arc<Verified<Receipts>>),
+    /// Nodes differ in whether a log matches.
+    Disputed,
+    /// The cached content does not tell which logs match.
+    Cold,
+}
+
+// === impl Search ===
+
+impl<'a> Search<'a> {
+    pub(super) fn new(tools: &'a LogTools, filter: &'a LogFilter) -> Self {
+        // Where clients get proved data only, the node's opinion does not count.
+        let disputes = if tools.must_prove() { Disputes::AsGeth } else { Disputes::Fail };
+        Self {
+            tools,
+            filter: IndexedFilter::new(filter, disputes),
+            blooms: OnceLock::new(),
+            demand: tools.verifier.demands(Kind::Receipts),
+            is_ethereum: tools.verifier.is_ethereum(),
+        }
+    }
+
+    /// Searches the cached content of a block.
+    pub(super) fn block(&self, hash: BlockHash) -> Searched {
+        let cache = &self.tools.state.cache;
+        if let Some(index) = cache.log_index(hash)
+            && self.serves(index.level(), index.lasts(), index.number())
+        {
+            match self.indexed(&index) {
+                Ok(found) => return Searched::Found(found),
+                Err(Unsearchable::Disputed) => return Searched::Disputed,
+                Err(Unsearchable::Evicted) => {}
+            }
+        }
+        if let Some(receipts) = cache.receipts(hash)
+            && let Some(home) = receipts.home()
+            && self.serves(receipts.level(), receipts.lasts(), home.number)
+        {
+            return Searched::Unindexed(receipts);
+        }
+        if self.is_excluded(hash) { Searched::Found(Found::excluded()) } else { Searched::Cold }
+    }
+
+    /// Searches the logs of receipts that are not cached; `None` if they have an unknown form, or nodes differ in whether
+    /// a log matches.
+    pub(super) fn receipts(&self, receipts: &Receipts) -> Option<Vec<Bytes>> {
+        let mut logs = Vec::new();
+        LogIndex::new(receipts).ok()?.find(receipts, &self.filter, &mut logs).ok()?;
+        Some(logs)
+    }
+
+    fn indexed(&self, index: &IndexedLogs) -> Result<Found, Unsearchable> {
+        let mut logs = Vec::new();
+        index.find(&self.filter, &mut logs)?;
+        let is_proved = index.level() == Level::Proved;
+        let source = LogSource::Receipts;
+        Ok(Found { logs, source, proof: if is_proved { LogProof::Proved } else { LogProof::Structural } })
+    }
+
+    /// Returns whether receipts answer calls: they are proved if that is demanded, and a list that only passed
+    /// structural checks was requested after its block became final, or the block is not final yet. Nodes make most
+    /// mistakes about new blocks.
+    fn serves(&self, level: Level, lasts: bool, number: BlockNumber) -> bool {
+        match self.demand {
+            Demand::Full => level == Level::Proved,
+            Demand::Structural => lasts || !self.tools.view.tracker().is_final(number),
+            Demand::Auto => true,
+        }
+    }
+
+    /// Returns whether the cached block or header shows that no log matches. On other chains than Ethereum's, some logs
+    /// are in no bloom.
+    fn is_excluded(&self, hash: BlockHash) -> bool {
+        let cache = &self.tools.state.cache;
+        if cache.peek_block(hash).is_some_and(|block| block.is_proved() && block.is_empty()) {
+            return true;
+        }
+        let Some(bloom) = proved_bloom(cache, hash).filter(|_| self.is_ethereum) else { return false };
+        let blooms = self.blooms.get_or_init(|| FilterBlooms::new(self.filter.filter()));
+        bloom == Bloom::ZERO || !blooms.may_be_in(&bloom)
+    }
+}

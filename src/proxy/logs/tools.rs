@@ -1,0 +1,130 @@
+//! The components that find logs.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use crate::{
+    cache::IndexedLogs,
+    chain::{Link, Stamp},
+    eth::{BlockHash, BlockNumber, Receipts, Tag},
+    proxy::{
+        call::{client_limit::ClientConcurrency, packet::PacketContext},
+        config::LogsConfig,
+        error::CallError,
+        head::{HeadTracker, SharedView},
+        lookup::{CacheLookup, CacheState, TagMeaning},
+        miss::{fetcher::Fetcher, forward::Forwarder, load::Loader},
+    },
+    verify::{Kind, Verified, Verifier},
+};
+
+/// Number of receipt lists that are indexed at a time. Others wait here, and not in the queue of the proof threads,
+/// whose places are for answers that enter the cache.
+const AT_A_TIME: usize = 2;
+
+/// The components that find logs.
+#[derive(Clone, Debug)]
+pub(crate) struct LogTools {
+    pub(crate) limits: LogsConfig,
+    pub(crate) head: Arc<HeadTracker>,
+    pub(crate) view: Arc<SharedView>,
+    pub(crate) lookup: Arc<CacheLookup>,
+    pub(crate) state: Arc<CacheState>,
+    pub(crate) verifier: Verifier,
+    pub(crate) fetcher: Arc<Fetcher>,
+    pub(crate) forwarder: Forwarder,
+    pub(crate) loader: Arc<Loader>,
+    pub(crate) concurrency: ClientConcurrency,
+    pub(crate) indexing: IndexingLimit,
+}
+
+/// Limits the number of receipt lists that are indexed at a time.
+#[derive(Clone, Debug)]
+pub(crate) struct IndexingLimit(Arc<Semaphore>);
+
+// === impl IndexingLimit ===
+
+impl Default for IndexingLimit {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(AT_A_TIME)))
+    }
+}
+
+// === impl LogTools ===
+
+impl LogTools {
+    /// Returns whether the answers must be proved.
+    pub(super) fn demands_proof(&self) -> bool {
+        self.verifier.demands_proof(Kind::Receipts)
+    }
+
+    /// Returns whether clients get proved logs only.
+    pub(super) fn must_prove(&self) -> bool {
+        self.demands_proof() && self.verifier.rejects()
+    }
+
+    /// Indexes the logs of receipts on the proof threads, and stores the indexes. Receipts in an unknown form get none.
+    pub(super) async fn index(&self, receipts: Vec<Arc<Verified<Receipts>>>) {
+        // One block at a time, so that calls for many blocks do not hold up others, and an abandoned call stops soon.
+        for receipts in receipts {
+            // Nothing closes this semaphore.
+            let _place = self.indexing.0.acquire().await;
+            let (cache, size) = (self.state.cache.clone(), receipts.all().len());
+            let index = move || {
+                if let Ok(index) = IndexedLogs::new(&receipts) {
+                    cache.insert_log_index(&receipts, &Arc::new(index));
+                }
+            };
+            // Without an index, the block stays cold.
+            let _ = self.verifier.encode(size, index).await;
+        }
+    }
+
+    /// Refreshes the head, for a call that arrived at `arrival`.
+    ///
+    /// # Errors
+    /// If the upstream does not show its head, unless it denies the finalized block: then it answers for itself.
+    pub(super) async fn refresh(&self, arrival: Stamp) -> Result<(), CallError> {
+        self.forwarder.confirm_chain().await?;
+        let has_head = self.view.tracker().head().is_some();
+        let refreshed = match has_head {
+            true => self.head.refresh(Tag::Latest, arrival).await,
+            false => self.head.establish(arrival).await,
+        };
+        match refreshed {
+            Err(error) if !self.view.tracker().is_suspended() => Err(CallError::Upstream(error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Returns the block that a tag stands for in the packet, if the view knows it.
+    pub(super) fn meaning(&self, tag: Tag, packet: &PacketContext) -> Option<Link> {
+        match self.lookup.meaning(tag, packet) {
+            TagMeaning::Block(link) => Some(link),
+            TagMeaning::Unknown | TagMeaning::Apart | TagMeaning::Unsure | TagMeaning::Nothing => None,
+        }
+    }
+
+    /// Returns whether blocks above the finalized block left the chain since `since`, down to which number is unknown.
+    pub(super) fn has_left(&self, last: BlockNumber, since: Stamp) -> bool {
+        let tracker = self.view.tracker();
+        tracker.is_suspended() || (!tracker.is_final(last) && tracker.has_left(since))
+    }
+
+    /// Returns whether a block may have left the chain since `since`, or is above the head now.
+    pub(super) fn may_have_left(
+        &self,
+        blocks: impl Iterator<Item = (BlockNumber, BlockHash)>,
+        since: Stamp,
+    ) -> bool {
+        let tracker = self.view.tracker();
+        let head = tracker.head().filter(|_| !tracker.lags()).map(|head| head.number);
+        // While the upstream denies the finalized block, nothing is known to be canonical.
+        let mut blocks = blocks;
+        tracker.is_suspended()
+            || blocks.any(|(number, hash)| {
+                head.is_some_and(|head| head < number) || tracker.may_have_left(number, hash, since)
+            })
+    }
+}
