@@ -2,7 +2,7 @@
 
 use super::{
     ORDINARY, Setting, run,
-    step::{Again, Finality, Place, Question, Step},
+    step::{Again, Finality, LogFilter, LogQuery, Pick, Place, Question, Span, Step},
 };
 
 /// A rollback that the proxy accepts may lead below the finalized block. The proxy then no longer serves the finalized
@@ -359,4 +359,58 @@ fn receipt_of_another_transaction_at_a_place_is_not_served() {
         Step::Ask(Question::Receipt(49473)),
     ];
     run(Setting { followed: true, ..ORDINARY }, &steps).unwrap();
+}
+
+/// Returns a question for all logs of these blocks.
+fn all_logs(span: Span) -> Question {
+    let filter = LogFilter { example: 0, address: Pick::Any, topics: [Pick::Any; 4], positions: 0 };
+    Question::Logs(LogQuery { span, filter })
+}
+
+/// The proxy knows the head of the old branch, and the node searches the new branch, where the same number is not the
+/// head.
+#[test]
+fn logs_up_to_latest_are_those_of_one_branch() {
+    let to_latest = all_logs(Span::UpTo { before: 3, tag: Place::Latest });
+    for questions in [vec![to_latest], vec![all_logs(Span::Hash(0)), to_latest]] {
+        let steps = [
+            Step::Mine(1, 1),
+            Step::Mine(2, 2),
+            Step::Ask(Question::TransactionByHash(0)),
+            Step::Shuffle { depth: 1, deal: vec![199, 151] },
+            Step::Batch(questions),
+        ];
+        run(Setting { consistent: true, ..ORDINARY }, &steps).unwrap();
+    }
+}
+
+/// A lagging node finds no logs above its head, and does not say so.
+#[test]
+fn logs_above_the_head_of_a_lagging_node_are_not_left_out() {
+    let to_latest = all_logs(Span::UpTo { before: 0, tag: Place::Latest });
+    let steps = [
+        Step::Mine(1, 3),
+        Step::Ask(Question::BlockByNumber(Place::Below(0), false)),
+        Step::Lag(1),
+        Step::AskOften(to_latest),
+        Step::Ask(all_logs(Span::Numbers { last: 0, before: 3 })),
+    ];
+    for followed in [false, true] {
+        run(Setting { followed, ..ORDINARY }, &steps).unwrap();
+    }
+}
+
+/// The node of a development chain denies the block that `latest` meant.
+#[test]
+fn logs_of_latest_are_those_of_a_head_across_a_reorg() {
+    let latest = all_logs(Span::Tags { from: Place::Latest, to: Place::Latest });
+    let across = || Step::BatchAcross { questions: vec![latest, latest], depth: 1, length: 2 };
+    let steps = [
+        Step::Mine(1, 2),
+        Step::Ask(all_logs(Span::Numbers { last: 1, before: 0 })),
+        across(),
+        across(),
+        Step::Slow { late: false, millis: 20 },
+    ];
+    run(Setting { development: true, ..ORDINARY }, &steps).unwrap();
 }

@@ -15,6 +15,9 @@
 //!   `max_staleness` after. Every other call, and the same call later, must not be affected. If the proxy must prove all
 //!   answers, it may pass on only one that is true for an orphan.
 //! - `latest` need not follow a node that lags.
+//! - Logs of a range are those of the blocks of one state. Between two tags, `safe` and `finalized` may be of another
+//!   state. The proxy does not detect that a new head overtook logs for which the node alone vouches. While a chain is
+//!   regressed, such logs may be of several states.
 //! - The proxy passes an error of the node on only to a client whose own call the node refused: not if the proxy asked
 //!   for a whole block and the client wants only a part of it.
 //! - A failure needs a reason: a fault, or, for −32010, a chain that changed or a node that lagged a moment ago. If the
@@ -29,6 +32,7 @@ use tokio::time::Instant;
 
 use super::{
     FAILURES, Run, shorten,
+    sources::is_forwarded,
     tags::judge_tags,
     world::{Call, Hash, World},
 };
@@ -59,6 +63,8 @@ pub struct Asked {
 
 /// A response and the time at which it was complete.
 pub struct Finished {
+    /// Value of `cache-status`.
+    pub status: String,
     pub body: Bytes,
     pub at: Instant,
 }
@@ -83,7 +89,7 @@ impl Asked {
 
 // === impl Run ===
 
-impl Run {
+impl Run<'_> {
     pub fn asked(&self, call: Call, alone: bool) -> Asked {
         // `safe` and `finalized` have their own time stamps.
         let shown = if call.has_its_own_time() { 0 } else { self.shown() };
@@ -128,7 +134,7 @@ impl Run {
         let answers: Option<Vec<_>> = answers.into_iter().map(|answer| answer.answer).collect();
         let answers = answers.ok_or("neither result nor error")?;
         for (asked, answer) in asked.iter().zip(&answers) {
-            self.judge_answer(asked, answer, finished.at)?;
+            self.judge_answer(asked, answer, finished)?;
         }
         // While the chain is regressed, or the node is unknown, the proxy forwards calls unchanged.
         if self.world.restarted || asked.iter().any(|asked| self.is_regressed(asked, finished.at)) {
@@ -137,7 +143,8 @@ impl Run {
         judge_tags(&self.world, asked, &answers)
     }
 
-    fn judge_answer(&mut self, asked: &Asked, answer: &Answer, at: Instant) -> Result<(), String> {
+    fn judge_answer(&mut self, asked: &Asked, answer: &Answer, finished: &Finished) -> Result<(), String> {
+        let at = finished.at;
         let told = self.world.chain.lies_total();
         if told > self.lies.0 {
             self.lies = (told, Some(Instant::now()));
@@ -146,7 +153,12 @@ impl Run {
         let was_lied_to = self.lies.1.is_some_and(|last| last >= earliest);
         let call = &asked.call;
         let result = match answer {
-            Answer::Result(result) => result,
+            Answer::Result(result) => {
+                if asked.alone {
+                    self.sources.count(call, &finished.status, result);
+                }
+                result
+            }
             Answer::Error(error) => {
                 let value: Value = serde_json::from_slice(error).map_err(|error| error.to_string())?;
                 let code = value["code"].as_i64().unwrap_or_default();
@@ -157,7 +169,8 @@ impl Run {
                 // The tags of a batch may be inconsistent if the chain grew after the request for one of them.
                 let has_changed =
                     self.world.has_changed(earliest, at) || asked.state < self.world.last_at(at);
-                let is_apart = !asked.alone && call.tag().is_some() && has_changed;
+                let has_tag = call.tag().is_some() || !call.tags().is_empty();
+                let is_apart = !asked.alone && has_tag && has_changed;
                 let is_unsettled = code == UNAVAILABLE
                     && (!self.world.is_calm(asked.arrived, at) || self.is_regressed(asked, at) || is_apart);
                 // A proxy that must prove all answers may always refuse: the empty receipts of the genesis prove nothing.
@@ -179,10 +192,14 @@ impl Run {
         };
         let allowed = from.max(asked.floor)..=self.world.last_at(at);
         let held = || allowed.clone().filter(|state| self.world.allows(call, &states[*state], result));
-        if let Some(state) = held().find(|state| !self.is_left(asked, *state, at)) {
+        let is_unchecked = call.asks_for_logs() && is_forwarded(&finished.status);
+        if let Some(state) = held().find(|state| is_unchecked || !self.is_left(asked, *state, at)) {
             if call.shows_the_head() {
                 self.heads.push(ShownHead { at, state });
             }
+            return Ok(());
+        }
+        if call.is_range() && (is_unchecked || !asked.alone) && self.is_regressed(asked, at) {
             return Ok(());
         }
         if let Some(left) = held().next() {
@@ -198,6 +215,14 @@ impl Run {
             ));
         }
         let states = || states[allowed.clone()].iter();
+        // Each tag has its own time stamp.
+        if call.has_its_own_time()
+            && states().any(|state| {
+                self.world.allows_range(call, state, &self.world.states[allowed.clone()], result)
+            })
+        {
+            return Ok(());
+        }
         if !self.setting.development
             && states().any(|state| self.world.allows_as_head(call, state, state.since, result))
         {

@@ -19,7 +19,8 @@ use tokio::{task::JoinHandle, time};
 
 use super::{
     check_programs, request,
-    step::{Place, Question, Step, step},
+    sources::{LogSources, Source},
+    step::{LogFilter, LogQuery, Pick, Place, Question, Span, Step, log_step, step},
     world::{Call, World},
 };
 use crate::support::in_memory::{self, InMemory};
@@ -51,6 +52,7 @@ struct Seen {
     lies: AtomicUsize,
     refusals: AtomicUsize,
     hits: AtomicUsize,
+    logs: LogSources,
 }
 
 struct Run<'a> {
@@ -59,6 +61,13 @@ struct Run<'a> {
     setting: Setting,
     seen: &'a Seen,
     started: Vec<(Call, JoinHandle<(String, Bytes)>)>,
+}
+
+impl Setting {
+    /// Returns whether clients get proved answers only.
+    fn rejects_unproved(self) -> bool {
+        self.demand == Demand::Full && self.on_mismatch == OnMismatch::Reject
+    }
 }
 
 fn lie() -> impl Strategy<Value = Lie> {
@@ -78,6 +87,16 @@ fn lie() -> impl Strategy<Value = Lie> {
     ]
 }
 
+fn lie_about_logs() -> impl Strategy<Value = Lie> {
+    prop_oneof![
+        3 => any::<u64>().prop_map(Lie::MissingLog),
+        3 => (any::<u64>(), any::<bool>()).prop_map(|(choice, altered)| Lie::AddedLog { choice, altered }),
+        1 => any::<u64>().prop_map(Lie::ShuffledLogs),
+        2 => (1u64..4).prop_map(Lie::LaggingLogs),
+        2 => any::<u64>().prop_map(Lie::Bent),
+    ]
+}
+
 fn everywhere(name: &str, value: u64) -> Lie {
     Lie::Everywhere(name.to_owned(), json!(format!("{value:#x}")))
 }
@@ -91,6 +110,9 @@ fn happens() -> impl Strategy<Value = Happens> {
     ];
     prop_oneof![
         20 => step().prop_map(Happens::Step),
+        8 => log_step().prop_map(Happens::Step),
+        2 => (lie_about_logs(), proptest::option::of(1usize..6))
+            .prop_map(|(lie, times)| Happens::Lie { lie, about: "eth_getLogs", times }),
         4 => (lie(), about, proptest::option::of(1usize..6))
             .prop_map(|(lie, about, times)| Happens::Lie { lie, about, times }),
         2 => Just(Happens::Honest),
@@ -110,7 +132,8 @@ impl<'a> Run<'a> {
             config.cache.size = bytesize::ByteSize::kib(96);
         }
         let node = devchain::Config { chain_id: 1, keep_calls: 0, ..devchain::Config::default() };
-        let world = World::new(node);
+        let mut world = World::new(node);
+        world.matches_as_geth = setting.rejects_unproved();
         let program = in_memory::program(&world.chain, &config).accepting_gzip_mostly();
         Self { world, program, setting, seen, started: Vec::new() }
     }
@@ -134,10 +157,15 @@ impl<'a> Run<'a> {
         match step {
             Step::Ask(question) | Step::AskOften(question) => {
                 for _ in 0..step.times() {
-                    let call = self.world.call(*question);
-                    let (status, body) = self.program.send_for_status(request(&call, 1).to_string()).await;
-                    self.judge(&[call], &status, &body)?;
+                    self.ask(self.world.call(*question)).await?;
                 }
+            }
+            Step::LogsOfKnown { query, receipts } => {
+                let call = self.world.call(Question::Logs(*query));
+                for question in self.world.about_its_blocks(&call, *receipts) {
+                    self.ask(self.world.call(question)).await?;
+                }
+                self.ask(call).await?;
             }
             Step::Batch(questions) => {
                 let calls: Vec<_> = questions.iter().map(|question| self.world.call(*question)).collect();
@@ -164,6 +192,11 @@ impl<'a> Run<'a> {
             change => self.world.undergo(change).await,
         }
         Ok(())
+    }
+
+    async fn ask(&self, call: Call) -> Result<(), String> {
+        let (status, body) = self.program.send_for_status(request(&call, 1).to_string()).await;
+        self.judge(&[call], &status, &body)
     }
 
     async fn start(&mut self, question: Question) {
@@ -201,12 +234,14 @@ impl<'a> Run<'a> {
         // On a chain that is listed as Ethereum, the cache serves the transactions of a block only if they are proved,
         // unless the level is structural, which no test here uses.
         let proved = match self.setting.demand {
+            _ if call.asks_for_logs() => are_proved(status),
             Demand::Full => status.starts_with("holdfast; hit"),
             Demand::Auto | Demand::Structural => status == "holdfast; hit; detail=block",
         };
         if proved && result != "null" {
             self.seen.hits.fetch_add(1, Relaxed);
         }
+        self.seen.logs.count(call, status, result);
         if self.world.is_true(call, result) {
             if result != "null" {
                 self.seen.truths.fetch_add(1, Relaxed);
@@ -223,6 +258,12 @@ impl<'a> Run<'a> {
         }
         Ok(())
     }
+}
+
+/// Returns whether logs with this `cache-status` must be true and complete. Logs of receipts that only passed structural
+/// checks may be lies, as those receipts may. The header of a batch does not tell.
+fn are_proved(status: &str) -> bool {
+    !status.contains("detail=\"") && status.contains("proof=proved")
 }
 
 fn run(setting: Setting, seen: &Seen, steps: &[Happens]) -> Result<(), String> {
@@ -245,6 +286,12 @@ fn check(setting: Setting, programs: u32) {
     let program = proptest::collection::vec(happens(), 1..60);
     check_programs(programs, &program, &setting, |steps| run(setting, &seen, steps));
     println!("{setting:?}: {seen:?}");
+    assert!(seen.logs.found.load(Relaxed) > 0, "no answer has logs");
+    let sources = match setting.demand {
+        Demand::Full => &[Source::Receipts, Source::Bloom, Source::Fetched][..],
+        Demand::Auto | Demand::Structural => &Source::ALL[..],
+    };
+    seen.logs.assert_reached(sources, programs);
     assert!(seen.truths.load(Relaxed) > 0 && seen.refusals.load(Relaxed) > 0 && seen.hits.load(Relaxed) > 0);
     if setting.on_mismatch == OnMismatch::Pass {
         assert!(seen.lies.load(Relaxed) > 0, "the node never lied");
@@ -317,4 +364,22 @@ fn failed_creation_without_a_contract_address_is_true() {
     ];
     let seen = Seen::default();
     run(STRICTEST, &seen, &steps).unwrap();
+}
+
+/// If the proxy passes on receipts that it cannot verify, logs from them have no proof.
+#[test]
+fn logs_from_false_receipts_have_no_proof() {
+    let filter = LogFilter { example: 0, address: Pick::Any, topics: [Pick::Any; 4], positions: 0 };
+    let logs = Question::Logs(LogQuery { span: Span::Hash(0), filter });
+    for choice in 0..200 {
+        let steps = [
+            Happens::Step(Step::Mine(1, 2)),
+            Happens::Lie { lie: Lie::Bent(choice), about: "eth_getBlockReceipts", times: None },
+            Happens::Step(Step::Ask(logs)),
+        ];
+        for demand in [Demand::Full, Demand::Auto] {
+            let setting = Setting { demand, on_mismatch: OnMismatch::Pass, switched: false };
+            run(setting, &Seen::default(), &steps).unwrap_or_else(|error| panic!("{choice}: {error}"));
+        }
+    }
 }

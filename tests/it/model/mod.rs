@@ -8,6 +8,8 @@ mod balanced;
 mod fixed;
 mod judge;
 mod liar;
+mod logs;
+mod sources;
 mod step;
 mod tags;
 mod tiers;
@@ -39,6 +41,7 @@ use tokio::{
 
 use self::{
     judge::{Asked, Finished, ShownHead},
+    sources::{LogSources, Source},
     step::{Place, Question, Step, any_step},
     world::{Call, World},
 };
@@ -72,7 +75,19 @@ struct Setting {
     forgets: bool,
 }
 
-struct Run {
+impl Setting {
+    /// Returns the sources of logs that the programs must reach.
+    fn log_sources(self) -> &'static [Source] {
+        match self {
+            Self { proved: true, .. } => &[Source::Receipts, Source::Bloom, Source::Fetched],
+            // The proxy has fetched most blocks before a client asks for them.
+            Self { followed: true, .. } => &[Source::Receipts, Source::Bypass],
+            Self { .. } => &[Source::Receipts, Source::Fetched, Source::Forwarded, Source::Bypass],
+        }
+    }
+}
+
+struct Run<'a> {
     world: World,
     program: InMemory,
     setting: Setting,
@@ -88,6 +103,7 @@ struct Run {
     last: Option<Call>,
     /// Number of untrue answers of the node, and the time at which the model last saw this number grow.
     lies: (u64, Option<Instant>),
+    sources: &'a LogSources,
 }
 
 fn settings(setting: Setting) -> (Config, devchain::Config) {
@@ -133,10 +149,11 @@ fn program(world: &World, config: &Config) -> InMemory {
 
 // === impl Run ===
 
-impl Run {
-    fn new(setting: Setting) -> Self {
+impl<'a> Run<'a> {
+    fn new(setting: Setting, sources: &'a LogSources) -> Self {
         let (config, node) = settings(setting);
-        let world = World::new(node);
+        let mut world = World::new(node);
+        world.matches_as_geth = setting.proved;
         let program = program(&world, &config);
         let staleness = if setting.development { Duration::ZERO } else { config.chain.max_staleness };
         Self {
@@ -150,6 +167,7 @@ impl Run {
             heads: Vec::new(),
             last: None,
             lies: (0, None),
+            sources,
         }
     }
 
@@ -203,6 +221,13 @@ impl Run {
                     let other = self.world.about_its_block(&call, *again);
                     self.ask(other.map_or(call, |question| self.world.call(question))).await?;
                 }
+            }
+            Step::LogsOfKnown { query, receipts } => {
+                let call = self.world.call(Question::Logs(*query));
+                for question in self.world.about_its_blocks(&call, *receipts) {
+                    self.ask(self.world.call(question)).await?;
+                }
+                self.ask(call).await?;
             }
             Step::Join => self.join().await?,
             Step::Send => self.send().await,
@@ -339,15 +364,20 @@ async fn send_body(program: InMemory, body: String) -> Bytes {
 }
 
 async fn send_timed(program: InMemory, body: String) -> Finished {
-    let body = send_body(program, body).await;
-    Finished { body, at: Instant::now() }
+    let response = program.respond(body).await;
+    let status = response.headers().get("cache-status").map(|status| status.to_str().unwrap().to_owned());
+    Finished { status: status.unwrap_or_default(), body: response.into_body(), at: Instant::now() }
 }
 
 fn run(setting: Setting, steps: &[Step]) -> Result<(), String> {
+    run_counting(setting, &LogSources::default(), steps)
+}
+
+fn run_counting(setting: Setting, sources: &LogSources, steps: &[Step]) -> Result<(), String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        let mut run = Run::new(setting);
+        let mut run = Run::new(setting, sources);
         for (position, step) in steps.iter().enumerate() {
             run.step(step).await.map_err(|error| format!("step {position} ({step:?}): {error}"))?;
         }
@@ -358,13 +388,22 @@ fn run(setting: Setting, steps: &[Step]) -> Result<(), String> {
 }
 
 fn check(setting: Setting, programs: u32) {
+    let sources = LogSources::default();
     check_programs(programs, &proptest::collection::vec(any_step(), 1..60), &setting, |steps| {
-        run(setting, steps)
+        run_counting(setting, &sources, steps)
     });
+    println!("{setting:?}: {sources:?}");
     let compressed = COMPRESSED.load(Relaxed);
     println!("{compressed} answers were gzip-compressed");
-    let few = programs < 100 || std::env::var_os("MODEL_PROGRAMS").is_some();
+    let few = are_few(programs);
+    assert!(sources.found.load(Relaxed) > 0 || few, "no answer has logs");
+    sources.assert_reached(setting.log_sources(), programs);
     assert!(compressed > 0 || few, "no answer was gzip-compressed: the tests no longer cover gzip");
+}
+
+/// Returns whether so few programs run that they need not cover everything.
+fn are_few(programs: u32) -> bool {
+    programs < 100 || std::env::var_os("MODEL_PROGRAMS").is_some()
 }
 
 /// Runs `programs` programs. `MODEL_PROGRAMS`, if set, replaces the total of `PROGRAMS`, and the number is scaled

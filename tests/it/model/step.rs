@@ -1,7 +1,10 @@
 //! The steps of a program.
 
+mod logs;
+
 use proptest::prelude::*;
 
+pub use self::logs::{LogFilter, LogQuery, Pick, Span, log_question, log_step};
 use super::world::Hash;
 
 /// One step of a program. Indexes (`u16`) select among the blocks and transactions that exist when the step runs.
@@ -91,6 +94,11 @@ pub enum Step {
     /// Repeats the last call that was not part of a batch, or asks by number for the block that the call concerns, or
     /// for its receipts.
     Again(Again),
+    /// Asks for the blocks of an `eth_getLogs`, or for their receipts, and then for the logs.
+    LogsOfKnown {
+        query: LogQuery,
+        receipts: bool,
+    },
     /// Awaits all started calls.
     Join,
     /// Sends a transaction through the proxy.
@@ -141,6 +149,7 @@ pub enum Question {
     UncleCount(Place),
     Header(Place),
     RawReceipts(Place),
+    Logs(LogQuery),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -251,7 +260,7 @@ pub fn aimed_step() -> impl Strategy<Value = Step> {
 
 /// Returns the steps of the model with one node.
 pub fn any_step() -> impl Strategy<Value = Step> {
-    prop_oneof![10 => step(), 3 => aimed_step()]
+    prop_oneof![10 => step(), 3 => aimed_step(), 3 => log_step()]
 }
 
 pub fn step() -> impl Strategy<Value = Step> {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use holdfast::jsonrpc::Answer;
 
 use super::{
-    judge::Asked,
+    judge::{Asked, UNREST},
     step::Place,
     world::{Hash, World},
 };
@@ -42,6 +42,10 @@ fn meanings(
         .zip(answers)
         .filter_map(|(asked, answer)| {
             let tag = asked.call.tag().filter(|tag| wanted(*tag))?;
+            let since = asked.arrived.checked_sub(UNREST).unwrap_or(asked.arrived);
+            if !world.is_pinned(&asked.call, since) {
+                return None;
+            }
             match answer {
                 Answer::Result(result) if result == "null" && !matches!(tag, Place::Latest) => None,
                 Answer::Result(result) => Some((&asked.call, result)),

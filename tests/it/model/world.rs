@@ -1,13 +1,15 @@
 //! The node that a program controls, and the history of its states.
 
+mod logs;
 mod truth;
 
 use bytes::Bytes;
 use holdfast::devchain::{Config, DevChain, Fault, Lie, TagTarget as Mode};
 use serde_json::{Value, json};
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{cell::RefCell, collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::{self, Instant};
 
+use self::logs::{TrueLog, bounds_in};
 use super::{
     judge::UNREST,
     step::{Again, Failure, Finality, Place, Question, Step},
@@ -43,6 +45,8 @@ pub struct World {
     transactions: Vec<Hash>,
     /// Content of the blocks before a restart of the node.
     archive: HashMap<Hash, Archived>,
+    /// Logs of the blocks, read from their receipts when needed.
+    logs: RefCell<HashMap<Hash, Arc<Vec<TrueLog>>>>,
     dropped: Vec<Hash>,
     /// Highest finalized number. Ordinary reorgs do not go below it, and a reorg below the finalized block lowers it.
     pub floor: u64,
@@ -51,6 +55,9 @@ pub struct World {
     /// Highest number that the node ever called final. A proxy that has not noticed a reorg below the finalized block
     /// treats the blocks that are now at these numbers as final.
     pub called_final: u64,
+    /// Whether logs match as geth decides. If the proxy must prove all answers, it does not ask for the opinion of the
+    /// node.
+    pub matches_as_geth: bool,
     /// Whether the program has set faults.
     pub faulty: bool,
     /// Whether the node has refused whole blocks or lists of receipts.
@@ -84,19 +91,57 @@ enum Subject {
     Tag(Place),
     Block(Hash),
     Transaction(Hash),
+    /// The blocks between two bounds, both included.
+    Range(Bound, Bound),
     Nothing,
+}
+
+/// A bound of a range.
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    Number(u64),
+    Tag(Place),
 }
 
 impl Call {
     pub fn has_its_own_time(&self) -> bool {
-        matches!(self.subject, Subject::Tag(Place::Safe | Place::Finalized))
+        self.tags().iter().any(|tag| matches!(tag, Place::Safe | Place::Finalized))
+    }
+
+    /// Returns whether the call asks for logs.
+    pub fn asks_for_logs(&self) -> bool {
+        matches!(self.question, Question::Logs(_))
+    }
+
+    /// Returns whether the call names a range of blocks.
+    pub fn is_range(&self) -> bool {
+        matches!(self.subject, Subject::Range(..))
+    }
+
+    /// Returns the tags that the call contains.
+    pub fn tags(&self) -> Vec<Place> {
+        match self.subject {
+            Subject::Tag(tag) => vec![tag],
+            Subject::Range(from, to) => [from, to]
+                .into_iter()
+                .filter_map(|bound| match bound {
+                    Bound::Tag(tag) => Some(tag),
+                    Bound::Number(_) => None,
+                })
+                .collect(),
+            Subject::Nothing | Subject::Number(_) | Subject::Block(_) | Subject::Transaction(_) => Vec::new(),
+        }
     }
 
     /// Returns the block hash that the call names.
     pub fn block(&self) -> Option<Hash> {
         match self.subject {
             Subject::Block(hash) => Some(hash),
-            Subject::Number(_) | Subject::Tag(_) | Subject::Transaction(_) | Subject::Nothing => None,
+            Subject::Number(_)
+            | Subject::Tag(_)
+            | Subject::Transaction(_)
+            | Subject::Range(..)
+            | Subject::Nothing => None,
         }
     }
 
@@ -115,18 +160,23 @@ impl Call {
         matches!(self.subject, Subject::Transaction(_))
     }
 
-    /// Returns the tag by which the call names a block; `eth_blockNumber` means `latest`.
+    /// Returns the tag by which the call names a block, or the only tag of a range; `eth_blockNumber` means `latest`.
     pub fn tag(&self) -> Option<Place> {
         match self.subject {
+            Subject::Range(Bound::Number(_), Bound::Tag(tag)) => Some(tag),
+            Subject::Range(Bound::Tag(from), Bound::Tag(to)) => {
+                (std::mem::discriminant(&from) == std::mem::discriminant(&to)).then_some(to)
+            }
             Subject::Tag(tag) => Some(tag),
             Subject::Nothing => Some(Place::Latest),
-            Subject::Number(_) | Subject::Block(_) | Subject::Transaction(_) => None,
+            Subject::Number(_) | Subject::Block(_) | Subject::Transaction(_) | Subject::Range(..) => None,
         }
     }
 
     /// Returns whether the call asks about the head.
     pub fn names_the_head(&self) -> bool {
-        matches!(self.subject, Subject::Tag(Place::Latest) | Subject::Nothing)
+        let names_latest = || self.tags().iter().any(|tag| matches!(tag, Place::Latest));
+        matches!(self.subject, Subject::Nothing) || names_latest()
     }
 
     /// Returns whether the call names a number above the visible head of this state.
@@ -150,9 +200,11 @@ impl World {
             blocks: Vec::new(),
             transactions: Vec::new(),
             archive: HashMap::new(),
+            logs: RefCell::default(),
             dropped: Vec::new(),
             floor: 0,
             called_final: 0,
+            matches_as_geth: false,
             faulty: false,
             refused: false,
             restarted: false,
@@ -271,6 +323,7 @@ impl World {
             | Step::FalsePlace { .. }
             | Step::Again(_)
             | Step::StartAnew
+            | Step::LogsOfKnown { .. }
             | Step::Join
             | Step::Send
             | Step::Restart => {
@@ -466,9 +519,11 @@ impl World {
         self.chain.fail(Lie::Misplaced { orphan }).on(pattern).times(times);
     }
 
-    /// Delays the next answer to a call that names a block or transaction by number or hash.
+    /// Delays the next answer to a call that names a block or transaction by number or hash, and the next answer with
+    /// logs.
     pub fn delay_content(&mut self, wait: Duration) {
         self.chain.fail(Fault::Delay(wait)).on("eth_get*[\"0x*").once();
+        self.chain.fail(Fault::Delay(wait)).on("eth_getLogs").once();
     }
 
     /// Delays the next call that names a block or transaction by number or hash, before the node reads the chain.
@@ -522,6 +577,29 @@ impl World {
             Again::Block { full } => Question::BlockByNumber(place, full),
             Again::Receipts => Question::BlockReceipts(place),
         })
+    }
+
+    /// Returns questions about the blocks of a call in the current state.
+    pub fn about_its_blocks(&self, call: &Call, receipts: bool) -> Vec<Question> {
+        let place = |hash: &Hash| match call.subject {
+            Subject::Range(..) => self.number(*hash).map_or(Place::Latest, Place::At),
+            _ => Place::Hash(*hash),
+        };
+        let blocks = self.blocks_now(call.subject);
+        // A range between two tags may be long.
+        let places = blocks.iter().rev().take(6).map(place);
+        let ask = |place| match (place, receipts) {
+            (place, true) => Question::BlockReceipts(place),
+            (Place::Hash(hash), false) => Question::BlockByHash(self.choice_of(hash), true),
+            (place, false) => Question::BlockByNumber(place, true),
+        };
+        places.map(ask).collect()
+    }
+
+    /// Returns the choice that selects this block.
+    fn choice_of(&self, hash: Hash) -> u16 {
+        let position = self.blocks.iter().position(|block| *block == hash);
+        u16::try_from(position.unwrap_or_default()).unwrap_or_default()
     }
 
     /// Returns the question for the receipt of a transaction.
@@ -602,6 +680,7 @@ impl World {
                 let (name, subject) = place(at);
                 ("debug_getRawReceipts", json!([name]), subject)
             }
+            Question::Logs(query) => return self.log_call(query),
         };
         Call { question, method, params, subject }
     }

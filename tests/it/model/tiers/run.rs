@@ -165,6 +165,7 @@ impl<'a> Run<'a> {
             | Step::FalsePlace { .. }
             | Step::Again(_)
             | Step::StartAnew
+            | Step::LogsOfKnown { .. }
             | Step::RepeatTransaction(_)
             | Step::StartBatch(_)
             | Step::BatchAcross { .. }

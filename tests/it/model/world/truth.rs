@@ -6,7 +6,7 @@ use holdfast::{eth::header_of_block, verify::prove::raw};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Call, Hash, State, Subject, World};
+use super::{Bound, Call, Hash, State, Subject, World, bounds_in, logs::is_error};
 use crate::model::step::{Place, Question};
 
 impl World {
@@ -32,6 +32,9 @@ impl World {
             Subject::Block(hash) => {
                 let denied = !self.chain.config().keep_orphans && !state.visible.contains(&hash);
                 let hidden = state.lag > 0 || denied || self.archive.contains_key(&hash);
+                if call.asks_for_logs() {
+                    return (hidden && is_error(result)) || self.are_logs_of(call, hash, result);
+                }
                 return (hidden && result == "null")
                     || self.cut(call.question, hash).is_some_and(|truth| truth == *result);
             }
@@ -40,6 +43,9 @@ impl World {
                 return *result == format!("\"{number:#x}\"");
             }
             Subject::Transaction(hash) => return self.allows_transaction(call, state, hash, result),
+            Subject::Range(..) => {
+                return self.allows_range(call, state, std::slice::from_ref(state), result);
+            }
         };
         match block {
             None => *result == self.absent(call, state),
@@ -88,6 +94,7 @@ impl World {
             Subject::Nothing => {
                 self.number(block).is_some_and(|number| *result == format!("\"{number:#x}\""))
             }
+            Subject::Range(..) => self.are_logs_up_to(call, block, result),
             _ => self.cut(call.question, block).is_some_and(|truth| truth == *result),
         }
     }
@@ -99,7 +106,7 @@ impl World {
             Subject::Number(named) => named == number,
             Subject::Block(named) => named == block,
             Subject::Transaction(hash) => self.transactions_of(block).contains(&hash),
-            Subject::Tag(_) | Subject::Nothing => false,
+            Subject::Tag(_) | Subject::Range(..) | Subject::Nothing => false,
         };
         let is_there = match call.question {
             Question::TransactionAtNumber(_, index) | Question::TransactionAtHash(_, index) => {
@@ -117,8 +124,8 @@ impl World {
         branch.any(|block| block == ancestor)
     }
 
-    /// Returns the number and hash of the block that a call means in a state. `None` for calls by block hash, which do not
-    /// depend on the state.
+    /// Returns the number and hash of the block that a call means in a state, or of the last block of a range. `None` for
+    /// calls by block hash, which do not depend on the state.
     pub fn meant(&self, call: &Call, state: &State) -> Option<(u64, Hash)> {
         let at = |number: u64| Some((number, *state.visible.get(usize::try_from(number).ok()?)?));
         match call.subject {
@@ -127,6 +134,7 @@ impl World {
             Subject::Tag(Place::Finalized) => at(state.finalized?),
             Subject::Tag(Place::Latest) | Subject::Nothing => at(state.visible.len() as u64 - 1),
             Subject::Tag(_) | Subject::Block(_) => None,
+            Subject::Range(_, to) => at(bounds_in(state, to)?.min(state.visible.len() as u64 - 1)),
             Subject::Transaction(hash) => {
                 let holds = |block: &Hash| self.transactions_of(*block).contains(&hash);
                 at(state.visible.iter().rposition(holds)? as u64)
@@ -135,7 +143,7 @@ impl World {
     }
 
     /// Returns whether `result` is the answer of this state about a number that was final in it and that the node showed.
-    /// Only calls by number or transaction have final answers.
+    /// Only calls by number, range of numbers or transaction have final answers.
     pub fn allows_as_final(&self, call: &Call, state: &State, result: &Bytes) -> bool {
         let is_final = |number: u64| number <= state.called_final && number < state.visible.len() as u64;
         let is_about_final = match call.subject {
@@ -144,7 +152,8 @@ impl World {
                 let stands = |block: &Hash| self.transactions_of(*block).contains(&hash);
                 state.visible.iter().zip(0..).any(|(block, number)| is_final(number) && stands(block))
             }
-            Subject::Tag(_) | Subject::Block(_) | Subject::Nothing => false,
+            Subject::Range(Bound::Number(_), Bound::Number(to)) => is_final(to),
+            Subject::Tag(_) | Subject::Block(_) | Subject::Range(..) | Subject::Nothing => false,
         };
         is_about_final && self.allows(call, state, result)
     }
@@ -152,6 +161,9 @@ impl World {
     /// Returns whether `result` is true content of a block, canonical or not, that matches the call.
     pub fn is_true(&self, call: &Call, result: &Bytes) -> bool {
         let Ok(value) = serde_json::from_slice::<Value>(result) else { return false };
+        if call.asks_for_logs() {
+            return self.is_true_of_a_branch(call, &value);
+        }
         let value = without_unproved(value);
         if value.is_null() || matches!(call.subject, Subject::Tag(Place::Pending) | Subject::Nothing) {
             return true;
@@ -163,7 +175,7 @@ impl World {
         let is_asked_for = |block: Hash| match call.subject {
             Subject::Number(number) => self.number(block) == Some(number),
             Subject::Block(asked) => block == asked,
-            Subject::Tag(_) | Subject::Transaction(_) | Subject::Nothing => true,
+            Subject::Tag(_) | Subject::Transaction(_) | Subject::Range(..) | Subject::Nothing => true,
         };
         let index = || {
             let index = value["transactionIndex"].as_str()?.strip_prefix("0x")?;
@@ -194,7 +206,7 @@ impl World {
             | Question::UncleCount(_)
             | Question::Header(_)
             | Question::RawReceipts(_) => somewhere(&|block| same(self.cut(call.question, block))),
-            Question::BlockNumber => true,
+            Question::BlockNumber | Question::Logs(_) => true,
         }
     }
 
@@ -262,7 +274,10 @@ impl World {
                 Some(format!("\"{:#x}\"", self.transactions_of(block).len()).into())
             }
             Question::UncleCount(_) => Some(Bytes::from_static(b"\"0x0\"")),
-            Question::TransactionByHash(_) | Question::Receipt(_) | Question::BlockNumber => None,
+            Question::TransactionByHash(_)
+            | Question::Receipt(_)
+            | Question::BlockNumber
+            | Question::Logs(_) => None,
         };
         content.or_else(|| Some(Bytes::from_static(b"null")))
     }
@@ -274,7 +289,7 @@ impl World {
         }
     }
 
-    fn receipts(&self, block: Hash) -> Option<Bytes> {
+    pub fn receipts(&self, block: Hash) -> Option<Bytes> {
         match self.archive.get(&block) {
             Some(archived) => Some(archived.receipts.clone()),
             None => self.chain.receipts_json(block),
@@ -312,13 +327,16 @@ impl World {
         self.states
             .iter()
             .filter(|earlier| earlier.since <= until)
-            .any(|earlier| earlier.visible.contains(visible) && self.allows(call, earlier, result))
+            .filter(|earlier| earlier.visible.contains(visible))
+            .any(|earlier| {
+                self.allows(call, earlier, result) || self.allows_range(call, earlier, &self.states, result)
+            })
     }
 }
 
 /// Removes the members that no proof covers: unknown members, and the contract of a failed creation, which only some
 /// nodes name.
-fn without_unproved(mut value: Value) -> Value {
+pub fn without_unproved(mut value: Value) -> Value {
     let items = match &mut value {
         Value::Array(items) => items.iter_mut().collect(),
         other => vec![other],

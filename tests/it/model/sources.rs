@@ -1,0 +1,79 @@
+//! Counts of the sources of logs, with which the tests check that they cover each source.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use bytes::Bytes;
+
+use super::{are_few, world::Call};
+
+/// Source of an answer to `eth_getLogs`.
+#[derive(Clone, Copy, Debug)]
+pub enum Source {
+    /// Cached receipts.
+    Receipts,
+    /// Blooms that exclude the filter.
+    Bloom,
+    /// Receipts fetched for the call.
+    Fetched,
+    /// The node, for a part of the range.
+    Forwarded,
+    /// The node, for the whole call.
+    Bypass,
+}
+
+/// Number of answers to `eth_getLogs` by source, over all programs.
+#[derive(Debug, Default)]
+pub struct LogSources {
+    counts: [AtomicUsize; Source::ALL.len()],
+    /// Answers with logs, of any source.
+    pub found: AtomicUsize,
+}
+
+// === impl Source ===
+
+impl Source {
+    pub const ALL: [Self; 5] = [Self::Receipts, Self::Bloom, Self::Fetched, Self::Forwarded, Self::Bypass];
+
+    /// Returns the source that `cache-status` names.
+    fn of(status: &str) -> Option<Self> {
+        let is_hit = status.starts_with("holdfast; hit");
+        match status {
+            _ if status.contains("fwd=bypass") => Some(Self::Bypass),
+            _ if status.contains("detail=logs") => Some(Self::Forwarded),
+            _ if status.contains("detail=bloom") => Some(Self::Bloom),
+            _ if status.contains("detail=receipts") && is_hit => Some(Self::Receipts),
+            _ if status.contains("detail=receipts") => Some(Self::Fetched),
+            _ => None,
+        }
+    }
+}
+
+// === impl LogSources ===
+
+impl LogSources {
+    /// Counts an answer with this `cache-status`.
+    pub fn count(&self, call: &Call, status: &str, result: &Bytes) {
+        if !call.asks_for_logs() {
+            return;
+        }
+        if result != "[]" {
+            self.found.fetch_add(1, Relaxed);
+        }
+        if let Some(source) = Source::of(status) {
+            self.counts[source as usize].fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Checks that the programs reached these sources, unless they were few.
+    pub fn assert_reached(&self, sources: &[Source], programs: u32) {
+        for source in sources {
+            let count = self.counts[*source as usize].load(Relaxed);
+            assert!(count > 0 || are_few(programs), "no logs came from {source:?}: {self:?}");
+        }
+    }
+}
+
+/// Returns whether the node alone vouches for logs with this `cache-status`.
+pub fn is_forwarded(status: &str) -> bool {
+    status.contains("fwd=bypass") || status.contains("proof=none")
+}
