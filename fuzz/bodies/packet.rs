@@ -2,11 +2,13 @@
 
 use bytes::{Buf, Bytes};
 use holdfast::{
-    eth::Query,
+    eth::{LogsCall, Query},
     jsonrpc::{Answer, Call, Entry, Packet, PacketError, Params, RawId, ReplyWriter},
 };
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
+
+const LOGS: &str = "eth_getLogs";
 
 /// Small enough that random bytes exceed it.
 const SMALL_BATCH: usize = 2;
@@ -107,6 +109,9 @@ fn check_params(params: &Params, body: &Bytes) {
     let raw = params.as_bytes();
     assert!(*params == Params::EMPTY || is_within(raw, body), "{params:?} is a copy");
     let elements: Vec<&RawValue> = serde_json::from_slice(raw).expect("params are an array");
+    if let Some(call) = LogsCall::read(LOGS, params) {
+        assert_eq!(LogsCall::read(LOGS, &call.params()), Some(call), "{params:?}");
+    }
     assert!(params.elements().eq(elements.iter().map(|element| element.get())), "{params:?}");
 
     // A query parses to itself from its own canonical params.

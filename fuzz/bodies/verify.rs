@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 use holdfast::{
-    eth::{At, Block, Home, Receipts, SingleReceipt, SingleTransaction, Tag},
+    eth::{
+        At, Block, Disputes, Home, IndexedFilter, Log, LogFilter, LogIndex, Receipts, SingleReceipt,
+        SingleTransaction, Tag,
+    },
     verify::{self, Level, Verified, prove},
 };
 use serde_json::Value;
@@ -21,6 +24,7 @@ pub fn verify(data: &[u8]) {
     single_transaction(first);
     single_receipt(first);
     nameless(first);
+    logs(first);
 }
 
 fn block(data: &[u8]) -> Option<Verified<Block>> {
@@ -39,6 +43,16 @@ fn receipts(data: &[u8], block: &Verified<Block>) -> Option<Verified<Receipts>> 
     let receipts = prove::receipts(read(data).ok()?, block).ok()?;
     assert_eq!(receipts.level(), Level::Proved);
     assert!(receipts.transaction_hashes().eq(block.transaction_hashes()));
+    let (filter, mut found) = (LogFilter::default(), Vec::new());
+    let index = LogIndex::new(&receipts).expect("proved receipts have logs");
+    index
+        .find(&receipts, &IndexedFilter::new(&filter, Disputes::Fail), &mut found)
+        .expect("nothing to dispute");
+    // `serde_json` refuses deep JSON.
+    if let Ok(all) = serde_json::from_slice::<Vec<Value>>(&receipts.all()) {
+        let logs: usize = all.iter().filter_map(|receipt| Some(receipt["logs"].as_array()?.len())).sum();
+        assert_eq!(found.len(), logs);
+    }
     if let Some(again) = rewritten(data) {
         let again = read(&again).and_then(|again| prove::receipts(again, block));
         assert_eq!(again.expect("are the same receipts").len(), block.len());
@@ -90,4 +104,15 @@ fn nameless(data: &[u8]) -> Option<()> {
 fn rewritten(data: &[u8]) -> Option<Vec<u8>> {
     let value: Value = serde_json::from_slice(data).ok()?;
     serde_json::to_vec(&value).ok()
+}
+
+/// Checks that the logs of an answer are its elements, in order.
+fn logs(data: &[u8]) {
+    let Ok(logs) = Log::read_all(data) else { return };
+    let Ok(elements) = serde_json::from_slice::<Vec<Value>>(data) else { return };
+    assert_eq!(logs.len(), elements.len());
+    for (log, element) in logs.iter().zip(&elements) {
+        let read: Value = serde_json::from_slice(&data[log.place.clone()]).expect("an object");
+        assert_eq!(&read, element);
+    }
 }
