@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Slot time of Ethereum.
-const SLOT: Duration = Duration::from_secs(12);
+pub const SLOT: Duration = Duration::from_secs(12);
 
 /// Blocks that arrive while a consumer runs.
 const BLOCKS: u64 = 30;
@@ -29,11 +29,11 @@ const TRANSACTIONS: usize = 50;
 const LACKING: &str = "eth_getStorageAt";
 
 /// A chain, the proxy in front of it, and the number of calls of its consumers.
-struct World {
-    chain: DevChain,
+pub struct World {
+    pub chain: DevChain,
     program: InMemory,
     changed: Instant,
-    calls: u64,
+    pub calls: u64,
 }
 
 /// How a library learns that a transaction is mined.
@@ -195,7 +195,7 @@ impl Sent {
 // === impl World ===
 
 impl World {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let config = devchain::Config {
             keep_calls: 1_000_000,
             slot_seconds: SLOT.as_secs(),
@@ -207,7 +207,12 @@ impl World {
         Self { chain, program, changed: Instant::now(), calls: 0 }
     }
 
-    fn mine(&mut self) {
+    /// Returns another consumer of the same proxy, which counts its own calls.
+    pub fn client(&self) -> Self {
+        Self { chain: self.chain.clone(), program: self.program.clone(), calls: 0, ..*self }
+    }
+
+    pub fn mine(&mut self) {
         self.chain.mine(TRANSACTIONS);
         self.changed = Instant::now();
     }

@@ -2,7 +2,8 @@
 //!
 //! Scripted workloads run against the whole proxy in memory, with paused time. The benchmark compares the calls that
 //! the node receives with the best plan (see `plan.rs`) and with a cache keyed by method and parameters. It also counts
-//! the calls of real consumers with and without Holdfast (see `consumers.rs`).
+//! the calls of real consumers with and without Holdfast (see `consumers.rs`), and checks the calls of consumers that read
+//! logs against their limits (see `logs.rs`).
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot continue should panic at that line")]
 
@@ -12,6 +13,7 @@ mod docs;
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
 #[path = "../../tests/it/support/in_memory.rs"]
 mod in_memory;
+mod logs;
 #[path = "../../tests/it/support/consumers.rs"]
 mod patterns;
 mod plan;
@@ -140,7 +142,12 @@ fn main() {
     if save {
         docs::refresh(docs::PAGE, "consumers", &consumers);
     }
-    if !rows.iter().all(|row| row.target.is_none_or(|(_, worst)| row.is_within(worst))) {
+    let (logs, are_logs_met) = runtime.block_on(logs::table());
+    println!("{logs}");
+    if save {
+        docs::refresh(docs::PAGE, "logs", &logs);
+    }
+    if !are_logs_met || !rows.iter().all(|row| row.target.is_none_or(|(_, worst)| row.is_within(worst))) {
         exit(1);
     }
 }

@@ -218,17 +218,21 @@ impl World {
     }
 }
 
+/// Returns whether the call is for the chain id, a head, finality or a gap between heads. For clients, the proxy derives
+/// blocks with hashes from full ones, so only upkeep asks for blocks with hashes.
+pub fn is_upkeep(call: &RecordedCall) -> bool {
+    match call.method.as_str() {
+        "eth_chainId" | "net_version" => true,
+        "eth_getBlockByNumber" | "eth_getBlockByHash" => call.params.ends_with("false]"),
+        _ => false,
+    }
+}
+
 // === impl Received ===
 
 impl Received {
-    /// Returns whether the call is for the chain id, a head, finality or a gap between heads. For clients, the proxy
-    /// derives blocks with hashes from full ones, so only upkeep asks for blocks with hashes.
     fn is_upkeep(&self) -> bool {
-        match self.call.method.as_str() {
-            "eth_chainId" | "net_version" => true,
-            "eth_getBlockByNumber" | "eth_getBlockByHash" => self.call.params.ends_with("false]"),
-            _ => false,
-        }
+        is_upkeep(&self.call)
     }
 
     fn is_any(&self, methods: &[&str]) -> bool {
