@@ -25,7 +25,7 @@ use crate::{
     eth::chain_name,
     histogram::Snapshot,
     http,
-    proxy::{self, ChainStatus, MethodTotals, Reorg, Status, Totals},
+    proxy::{self, ChainStatus, LogProof, LogSource, MethodTotals, Reorg, Status, Totals},
     upstream::{self, EndpointStatus, Identity, IdentityState, Upstream, UpstreamError},
 };
 
@@ -154,6 +154,7 @@ impl admin::Report for StatusReport {
             "chain": chain,
             "endpoints": endpoints(&self.upstream, &durations),
             "methods": methods(&self.calls, &durations),
+            "logs": logs(&self.calls),
             "canonical_view": canonical_view(&self.status.chain()),
             "verification": verification(&self.status),
             "reorgs": reorgs(&self.status),
@@ -261,6 +262,12 @@ fn methods(calls: &proxy::Metrics, durations: &Durations) -> serde_json::Value {
         })
     };
     methods.iter().map(one).collect()
+}
+
+/// Answers to `eth_getLogs` by source and proof, without those that the node answered as sent.
+fn logs(calls: &proxy::Metrics) -> serde_json::Value {
+    let one = |(source, proof, calls): (LogSource, LogProof, u64)| json!({ "source": source.as_str(), "proof": proof.as_str(), "calls": calls });
+    calls.logs().filter(|(.., calls)| *calls > 0).map(one).collect()
 }
 
 fn quantile(durations: Option<&Snapshot>, part: f64) -> Option<f64> {

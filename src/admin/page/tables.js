@@ -22,8 +22,24 @@ function method(totals) {
     cell('Wait p99', time(totals.upstream_p99_seconds)))
 }
 
-export function showMethods({ methods }) {
-  fill('methods', methods.length ? methods.map(method) : [row({}, wide(7, 'none', 'No calls yet.'))])
+const LOG_SOURCES = {
+  bloom: 'excluded by blooms',
+  receipts: 'from cached receipts',
+  fetched: 'from fetched receipts',
+  forwarded: 'searched by the upstream, not proved',
+}
+
+// Says where the answers to eth_getLogs came from, and how many are proved.
+function sources(logs) {
+  const sum = (some) => logs.filter(some).reduce((sum, { calls }) => sum + calls, 0)
+  const named = Object.entries(LOG_SOURCES).map(([source, words]) => [sum((told) => told.source === source), words])
+  const proved = sum(({ proof }) => proof === 'proved')
+  return `Logs: ${parts(named)}. ${percent(proved / sum(() => true))} proved complete.`
+}
+
+export function showMethods({ methods, logs }) {
+  const rows = (totals) => [method(totals), ...(totals.method === 'eth_getLogs' && logs.length ? [row({ className: 'more' }, wide(7, '', sources(logs)))] : [])]
+  fill('methods', methods.length ? methods.flatMap(rows) : [row({}, wide(7, 'none', 'No calls yet.'))])
 }
 
 const HEALTH = {

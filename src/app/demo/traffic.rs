@@ -27,7 +27,7 @@ pub(super) async fn send(proxy: SocketAddr, account: String) {
     tokio::join!(index(Client::new(proxy)), explore(Client::new(proxy)), hold(Client::new(proxy), &account));
 }
 
-/// Polls the head, and reads each new block with its receipts.
+/// Polls the head, and reads each new block with its receipts and logs.
 async fn index(mut client: Client) {
     let mut next = None;
     loop {
@@ -44,6 +44,7 @@ async fn index_round(client: &mut Client, next: &mut Option<u64>) -> Result<(), 
         let at = format!("{number:#x}");
         client.ask("eth_getBlockByNumber", json!([at, true])).await?;
         client.ask("eth_getBlockReceipts", json!([at])).await?;
+        client.ask("eth_getLogs", json!([{ "fromBlock": at, "toBlock": at }])).await?;
         *next = Some(number + 1);
     }
     Ok(())

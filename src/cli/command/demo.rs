@@ -126,7 +126,7 @@ fn introduce(demo: &Demo) -> Result<(), Failure> {
     say(format_args!("  node           {:<24} the chain itself, to compare\n", demo.node_url()))?;
     say(
         "The demo sends its own traffic, about 20 calls a second: an indexer reads each new block with its\n\
-         receipts, an explorer opens transactions, a wallet polls a balance and a receipt.\n",
+         receipts and logs, an explorer opens transactions, a wallet polls a balance and a receipt.\n",
     )?;
     say("Press ctrl-c to stop.")
 }
