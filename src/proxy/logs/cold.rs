@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tower::Service;
 
 use super::{
-    found::Found,
+    found::FoundLogs,
     search::{Search, Searched},
     tools::LogTools,
 };
@@ -39,7 +39,7 @@ pub(super) struct Cold<'a, C> {
 #[derive(Debug)]
 pub(super) enum Walked {
     /// The logs that match.
-    Found { link: Option<Link>, home: BlockHash, found: Found },
+    Found { link: Option<Link>, home: BlockHash, found: FoundLogs },
     /// The upstream does not have the block.
     Gone,
     /// The upstream has no receipts of the block, or nodes differ about its logs: the upstream must search.
@@ -48,7 +48,7 @@ pub(super) enum Walked {
 
 /// Answer of the upstream for a run of blocks.
 #[derive(Debug)]
-pub(super) enum Forwarded {
+pub(super) enum UpstreamSearch {
     /// The logs that the upstream found, with the block that each names.
     Found(Vec<(Home, Bytes)>),
     /// An error of the node, or an answer that failed a check and that `verify.on_mismatch` lets pass.
@@ -85,10 +85,10 @@ where
             // A block that failed a check, and that `verify.on_mismatch` lets pass.
             _ => return Ok(Walked::Unavailable),
         };
-        let walked = |found: Found| {
+        let walked = |found: FoundLogs| {
             // Receipts that failed a check keep the source of an answer that nothing proves.
             let source = found.source.max(LogSource::Fetched);
-            Walked::Found { link, home: hash, found: Found { source, ..found } }
+            Walked::Found { link, home: hash, found: FoundLogs { source, ..found } }
         };
         match self.searched(hash).await {
             Searched::Found(found) => return Ok(walked(found)),
@@ -137,7 +137,7 @@ where
         hash: BlockHash,
         count: Option<usize>,
         outcome: Outcome,
-    ) -> Option<Found> {
+    ) -> Option<FoundLogs> {
         let (receipts, _) = Receipts::read(bytes).ok()?;
         let is_other = receipts.named_home().is_some_and(|home| home.block != hash);
         if is_other || count.is_some_and(|count| count != receipts.len()) {
@@ -147,16 +147,18 @@ where
         let source = LogSource::Fetched;
         Some(match outcome {
             // Where clients get proved content only, the content has been proved.
-            _ if self.tools.must_prove() => Found { logs, source, proof: LogProof::Proved },
-            Outcome::Miss | Outcome::Joined | Outcome::Bypass | Outcome::Logs(..) => Found::forwarded(logs),
+            _ if self.tools.must_prove() => FoundLogs { logs, source, proof: LogProof::Proved },
+            Outcome::Miss | Outcome::Joined | Outcome::Bypass | Outcome::Logs(..) => {
+                FoundLogs::forwarded(logs)
+            }
             Outcome::Hit(_) | Outcome::Derived(_) | Outcome::Restored(_) | Outcome::Stored => {
-                Found { logs, source, proof: LogProof::Structural }
+                FoundLogs { logs, source, proof: LogProof::Structural }
             }
         })
     }
 
     /// Has the upstream search these blocks.
-    pub(super) async fn forward(&self, blocks: LogBlocks) -> Result<Forwarded, CallError> {
+    pub(super) async fn forward(&self, blocks: LogBlocks) -> Result<UpstreamSearch, CallError> {
         let run = self.call.with_blocks(blocks);
         let last = match blocks {
             LogBlocks::Range(_, At::Number(last)) => Some(last),
@@ -166,12 +168,12 @@ where
         let answering = Box::pin(self.tools.fetcher.find_logs(&run, last));
         let answered = self.tools.concurrency.within(client, answering).await;
         let (answer, is_true) = answered.map_err(CallError::Upstream)?;
-        let Answer::Result(bytes) = &answer else { return Ok(Forwarded::Other(answer)) };
+        let Answer::Result(bytes) = &answer else { return Ok(UpstreamSearch::Other(answer)) };
         if !is_true {
-            return Ok(Forwarded::Other(answer));
+            return Ok(UpstreamSearch::Other(answer));
         }
-        let Ok(logs) = Log::read_all(bytes) else { return Ok(Forwarded::Other(answer)) };
-        Ok(Forwarded::Found(logs.into_iter().map(|log| (log.home, bytes.slice(log.place))).collect()))
+        let Ok(logs) = Log::read_all(bytes) else { return Ok(UpstreamSearch::Other(answer)) };
+        Ok(UpstreamSearch::Found(logs.into_iter().map(|log| (log.home, bytes.slice(log.place))).collect()))
     }
 
     /// Asks for content, from the cache or the upstream.

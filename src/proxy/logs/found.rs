@@ -20,7 +20,7 @@ const MAX_BYTES: usize = 32 << 20;
 
 /// The logs of a block, or of a run of blocks, that match.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundLogs {
     pub(super) logs: Vec<Bytes>,
     pub(super) source: LogSource,
     pub(super) proof: LogProof,
@@ -37,9 +37,9 @@ pub(super) struct Joined {
     proof: LogProof,
 }
 
-// === impl Found ===
+// === impl FoundLogs ===
 
-impl Found {
+impl FoundLogs {
     /// Returns the logs of a block whose header shows that no log matches.
     pub(super) fn excluded() -> Self {
         Self { logs: Vec::new(), source: LogSource::Bloom, proof: LogProof::Proved }
@@ -67,7 +67,7 @@ impl Joined {
     pub(super) fn add(
         &mut self,
         at: BlockNumber,
-        Found { logs, source, proof }: Found,
+        FoundLogs { logs, source, proof }: FoundLogs,
     ) -> Result<(), CallError> {
         self.source = self.source.max(source);
         self.proof = self.proof.min(proof);

@@ -8,8 +8,8 @@ use tokio::task;
 use tower::Service;
 
 use super::{
-    cold::{Cold, Forwarded, Walked, run},
-    found::{Found, Joined},
+    cold::{Cold, UpstreamSearch, Walked, run},
+    found::{FoundLogs, Joined},
     range::CanonicalRange,
     search::Searched,
 };
@@ -64,7 +64,7 @@ struct Planned {
     hash: Option<BlockHash>,
     /// Parent of a block that was fetched for this call.
     parent: Option<BlockHash>,
-    found: Option<Found>,
+    found: Option<FoundLogs>,
     /// Whether nodes differ about a log of this block, so that the node must search it.
     is_disputed: bool,
 }
@@ -304,16 +304,16 @@ where
         let forwarded: Vec<_> = stream::iter(searches).buffer_unordered(AT_A_TIME).try_collect().await?;
         for (positions, searched, forwarded) in forwarded {
             match forwarded {
-                Forwarded::Found(found) => self.forwarded.push(ForwardedRun { positions, found }),
+                UpstreamSearch::Found(found) => self.forwarded.push(ForwardedRun { positions, found }),
                 // The client did not ask for this hash.
-                Forwarded::Other(_) if matches!(searched, LogBlocks::Hash(_)) => {
+                UpstreamSearch::Other(_) if matches!(searched, LogBlocks::Hash(_)) => {
                     return self.denied(since).await.map(Some);
                 }
                 // The client asked for all blocks, so the answer concerns its own question.
-                Forwarded::Other(answer) if positions.len() == self.blocks.len() => {
+                UpstreamSearch::Other(answer) if positions.len() == self.blocks.len() => {
                     return Ok(Some(Attempt::unproved(answer)));
                 }
-                Forwarded::Other(_) => return Ok(Some(Attempt::Forward)),
+                UpstreamSearch::Other(_) => return Ok(Some(Attempt::Forward)),
             }
         }
         Ok(None)
@@ -377,7 +377,7 @@ where
         for (at, Planned { number, found, .. }) in self.blocks.into_iter().enumerate() {
             let found = match found {
                 Some(found) => found,
-                None if is_searched(at) => Found::forwarded(searched.remove(&number).unwrap_or_default()),
+                None if is_searched(at) => FoundLogs::forwarded(searched.remove(&number).unwrap_or_default()),
                 // Every block is found or searched; nothing else may be answered.
                 None => return Err(CallError::Changed),
             };

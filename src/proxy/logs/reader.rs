@@ -3,8 +3,8 @@
 use tower::Service;
 
 use super::{
-    cold::{Cold, Forwarded, Walked},
-    found::{Found, Joined},
+    cold::{Cold, UpstreamSearch, Walked},
+    found::{FoundLogs, Joined},
     plan::{Attempt, RangePlan},
     range::{Bound, CanonicalRange},
     search::{Search, Searched},
@@ -118,8 +118,10 @@ where
             Walked::Gone => return Ok(Attempt::Forward),
             Walked::Unavailable if self.tools.must_prove() => return Err(CallError::Unproved),
             Walked::Unavailable => match cold.forward(call.blocks).await? {
-                Forwarded::Found(logs) => Found::forwarded(logs.into_iter().map(|(_, log)| log).collect()),
-                Forwarded::Other(answer) => return Ok(Attempt::unproved(answer)),
+                UpstreamSearch::Found(logs) => {
+                    FoundLogs::forwarded(logs.into_iter().map(|(_, log)| log).collect())
+                }
+                UpstreamSearch::Other(answer) => return Ok(Attempt::unproved(answer)),
             },
         };
         // A single block has no limits, so its number does not matter.

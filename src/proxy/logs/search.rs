@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use alloy_primitives::Bloom;
 use bytes::Bytes;
 
-use super::{found::Found, tools::LogTools};
+use super::{found::FoundLogs, tools::LogTools};
 use crate::{
     cache::{IndexedLogs, Unsearchable},
     eth::{BlockHash, BlockNumber, Disputes, FilterBlooms, IndexedFilter, LogFilter, LogIndex, Receipts},
@@ -30,7 +30,7 @@ pub(super) struct Search<'a> {
 /// Result of a search in the cached content of a block.
 #[derive(Debug)]
 pub(super) enum Searched {
-    Found(Found),
+    Found(FoundLogs),
     /// The logs of these receipts have no index yet.
     Unindexed(Arc<Verified<Receipts>>),
     /// Nodes differ in whether a log matches.
@@ -72,7 +72,7 @@ impl<'a> Search<'a> {
         {
             return Searched::Unindexed(receipts);
         }
-        if self.is_excluded(hash) { Searched::Found(Found::excluded()) } else { Searched::Cold }
+        if self.is_excluded(hash) { Searched::Found(FoundLogs::excluded()) } else { Searched::Cold }
     }
 
     /// Searches the logs of receipts that are not cached; `None` if they have an unknown form, or nodes differ in whether
@@ -83,12 +83,12 @@ impl<'a> Search<'a> {
         Some(logs)
     }
 
-    fn indexed(&self, index: &IndexedLogs) -> Result<Found, Unsearchable> {
+    fn indexed(&self, index: &IndexedLogs) -> Result<FoundLogs, Unsearchable> {
         let mut logs = Vec::new();
         index.find(&self.filter, &mut logs)?;
         let is_proved = index.level() == Level::Proved;
         let source = LogSource::Receipts;
-        Ok(Found { logs, source, proof: if is_proved { LogProof::Proved } else { LogProof::Structural } })
+        Ok(FoundLogs { logs, source, proof: if is_proved { LogProof::Proved } else { LogProof::Structural } })
     }
 
     /// Returns whether receipts answer calls: they are proved if that is demanded, and a list that only passed
