@@ -18,7 +18,7 @@ use crate::{
 /// Maximum number of bytes of an answer for a range: a sixteenth of the default `max_bytes_in_flight`.
 const MAX_BYTES: usize = 32 << 20;
 
-/// The logs of a block, or of a run of blocks, that match.
+/// The logs of a block that match.
 #[derive(Debug)]
 pub(super) struct FoundLogs {
     pub(super) logs: Vec<Bytes>,
@@ -60,7 +60,7 @@ impl Joined {
         Self { limits, first, logs: Vec::new(), bytes: 2, source, proof }
     }
 
-    /// Adds the logs of the next blocks, of which `at` is the first.
+    /// Adds the logs of the next block, which has the number `at`.
     ///
     /// # Errors
     /// If the answer is over a limit now. A single block may exceed the limits, because no range is smaller.
@@ -87,9 +87,7 @@ impl Joined {
         if at == self.first {
             return Ok(());
         }
-        // Wrong logs may name blocks below the range.
-        let last = BlockNumber(at.0.saturating_sub(1)).max(self.first);
-        Err(CallError::TooManyLogs { over, first: self.first, last })
+        Err(CallError::TooManyLogs { over, first: self.first, last: BlockNumber(at.0 - 1) })
     }
 
     /// Returns the answer.

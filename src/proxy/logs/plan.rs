@@ -1,6 +1,6 @@
 //! Finds the logs of a range, block by block.
 
-use std::{collections::HashMap, ops::Range};
+use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     chain::Stamp,
-    eth::{At, BlockHash, BlockNumber, Home, LogBlocks, Part, Query},
+    eth::{At, BlockHash, BlockNumber, Home, LogBlocks, Part, Query, Receipts},
     jsonrpc::Answer,
     proxy::{
         call::{
@@ -25,6 +25,7 @@ use crate::{
         error::{CallError, LogLimit},
         miss::load::UpstreamState,
     },
+    verify::Verified,
 };
 
 /// Longest run of cold blocks whose receipts are fetched. A block and its receipts cost 40 compute units at a large
@@ -135,24 +136,35 @@ where
         self.forward(searched, since).await
     }
 
-    /// Searches the cached content of all blocks.
+    /// Searches the cached content of all blocks, and indexes their logs if necessary.
     ///
     /// # Errors
     /// If the cached blocks alone have too many logs.
     async fn search(&mut self) -> Result<(), CallError> {
+        let unindexed = self.search_indexed().await?;
+        if !unindexed.is_empty() {
+            self.cold.index(unindexed).await;
+            self.search_indexed().await?;
+        }
+        Ok(())
+    }
+
+    /// Searches the cached content of the blocks whose logs are not known, and returns the receipts without an index.
+    ///
+    /// # Errors
+    /// If the cached blocks alone have too many logs.
+    async fn search_indexed(&mut self) -> Result<Vec<Arc<Verified<Receipts>>>, CallError> {
         let (cold, limits) = (&self.cold, self.cold.tools.limits);
         let first = self.blocks.first().map_or(BlockNumber(0), |block| block.number);
         let (mut unindexed, mut results) = (Vec::new(), 0);
         for (at, block) in self.blocks.iter_mut().enumerate() {
-            match block.hash.map(|hash| cold.search.block(hash)) {
-                Some(Searched::Found(found)) => {
-                    results += found.logs.len();
-                    block.found = Some(found);
-                }
+            match block.hash.filter(|_| block.found.is_none()).map(|hash| cold.search.block(hash)) {
+                Some(Searched::Found(found)) => block.found = Some(found),
                 Some(Searched::Unindexed(receipts)) => unindexed.push(receipts),
                 Some(Searched::Disputed) => block.is_disputed = true,
                 Some(Searched::Cold) | None => {}
             }
+            results += block.found.as_ref().map_or(0, |found| found.logs.len());
             if results > limits.max_results && at > 0 {
                 let (over, last) = (LogLimit::Results(limits.max_results), BlockNumber(block.number.0 - 1));
                 return Err(CallError::TooManyLogs { over, first, last });
@@ -161,18 +173,7 @@ where
                 task::yield_now().await;
             }
         }
-        if unindexed.is_empty() {
-            return Ok(());
-        }
-        cold.index(unindexed).await;
-        for block in self.blocks.iter_mut().filter(|block| block.found.is_none()) {
-            match block.hash.map(|hash| cold.search.block(hash)) {
-                Some(Searched::Found(found)) => block.found = Some(found),
-                Some(Searched::Disputed) => block.is_disputed = true,
-                Some(Searched::Unindexed(_) | Searched::Cold) | None => {}
-            }
-        }
-        Ok(())
+        Ok(unindexed)
     }
 
     /// Returns the runs of blocks whose logs are not known.

@@ -1,4 +1,4 @@
-//! Plans a call for logs, and composes its answer.
+//! Answers calls for logs.
 
 use tower::Service;
 

@@ -21,10 +21,10 @@ use crate::{
 pub(super) struct Search<'a> {
     tools: &'a LogTools,
     filter: IndexedFilter<'a>,
-    blooms: OnceLock<FilterBlooms>,
+    /// `None` on other chains than Ethereum's, where some logs are in no bloom.
+    blooms: OnceLock<Option<FilterBlooms>>,
     /// Demand on receipts.
     demand: Demand,
-    is_ethereum: bool,
 }
 
 /// Result of a search in the cached content of a block.
@@ -50,7 +50,6 @@ impl<'a> Search<'a> {
             filter: IndexedFilter::new(filter, disputes),
             blooms: OnceLock::new(),
             demand: tools.verifier.demands(Kind::Receipts),
-            is_ethereum: tools.verifier.is_ethereum(),
         }
     }
 
@@ -102,15 +101,17 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Returns whether the cached block or header shows that no log matches. On other chains than Ethereum's, some logs
-    /// are in no bloom.
+    /// Returns whether the cached block or header shows that no log matches.
     fn is_excluded(&self, hash: BlockHash) -> bool {
         let cache = &self.tools.state.cache;
         if cache.peek_block(hash).is_some_and(|block| block.is_proved() && block.is_empty()) {
             return true;
         }
-        let Some(bloom) = proved_bloom(cache, hash).filter(|_| self.is_ethereum) else { return false };
-        let blooms = self.blooms.get_or_init(|| FilterBlooms::new(self.filter.filter()));
-        bloom == Bloom::ZERO || !blooms.may_be_in(&bloom)
+        let Some(bloom) = proved_bloom(cache, hash) else { return false };
+        // Only here, because it takes a lock, which most searches do not need.
+        let blooms = self.blooms.get_or_init(|| {
+            self.tools.verifier.is_ethereum().then(|| FilterBlooms::new(self.filter.filter()))
+        });
+        blooms.as_ref().is_some_and(|blooms| bloom == Bloom::ZERO || !blooms.may_be_in(&bloom))
     }
 }
