@@ -122,8 +122,10 @@ async fn refusal_of_one_endpoint_of_two_is_not_degraded() {
     let (first, second) = (upstream::devchain().blocks(3, 1), upstream::devchain().blocks(3, 1));
     let (first, second) = (first.run().await, second.run().await);
     let process = process::serve(&first).also(&second).run().await;
-    process.client().ask("eth_blockNumber", json!([])).await.unwrap();
-    first.fail(Fault::Refused { status: 401, code: -32000, message: "no key".to_owned() }).always();
+    process.client().ask("eth_gasPrice", json!([])).await.unwrap();
+    // The primary is the endpoint that was identified first.
+    let primary = if first.count("eth_gasPrice") > 0 { &first } else { &second };
+    primary.fail(Fault::Refused { status: 401, code: -32000, message: "no key".to_owned() }).always();
     for _ in 0..7 {
         process.client().ask("eth_gasPrice", json!([])).await.unwrap();
     }
