@@ -36,7 +36,7 @@ struct Row {
 }
 
 enum Limit {
-    /// Upstream calls for each block, for all consumers together and without those for finality.
+    /// Upstream calls for each block, for all consumers together.
     Block(usize),
     /// One refresh of the head for each poll of all consumers together, and no other call except for finality.
     HeadOnly,
@@ -185,10 +185,11 @@ impl Row {
     }
 
     fn is_met(&self) -> bool {
-        let others = self.upstream.len() - self.finality();
         match self.limit {
-            Limit::Block(limit) => others <= limit * self.count,
-            Limit::HeadOnly => others <= self.count && self.upstream.iter().all(is_upkeep),
+            Limit::Block(limit) => self.upstream.len() <= limit * self.count,
+            Limit::HeadOnly => {
+                self.upstream.len() - self.finality() <= self.count && self.upstream.iter().all(is_upkeep)
+            }
         }
     }
 

@@ -162,6 +162,9 @@ impl World {
         let block_of = |call: &RecordedCall| {
             let params: Value = serde_json::from_str(&call.params).ok()?;
             let name = params[0].as_str()?;
+            if name == "latest" {
+                return Some(self.chain.head().hash);
+            }
             let is_single =
                 matches!(call.method.as_str(), "eth_getTransactionByHash" | "eth_getTransactionReceipt");
             match name.parse::<B256>() {
@@ -177,7 +180,12 @@ impl World {
 
     pub fn cost(mut self) -> Cost {
         self.receive();
-        let (upkeep, content): (Vec<_>, Vec<_>) = self.received.into_iter().partition(Received::is_upkeep);
+        let mut full = HashSet::new();
+        let (upkeep, content): (Vec<_>, Vec<_>) = self.received.into_iter().partition(|it| {
+            // A full head is content if it brings a new block, and else a refresh of the head.
+            let is_new = it.is_full_block() && full.insert(it.block);
+            is_upkeep(&it.call) || (it.is_full_block() && it.names_head() && !is_new)
+        });
         let (straw, straw_wrong) = (self.straw.calls, self.straw.wrong);
         Cost { events: self.events, content, upkeep: upkeep.len(), straw, straw_wrong }
     }
@@ -231,8 +239,12 @@ pub fn is_upkeep(call: &RecordedCall) -> bool {
 // === impl Received ===
 
 impl Received {
-    fn is_upkeep(&self) -> bool {
-        is_upkeep(&self.call)
+    fn is_full_block(&self) -> bool {
+        self.is_any(&["eth_getBlockByHash", "eth_getBlockByNumber"]) && self.call.params.ends_with("true]")
+    }
+
+    fn names_head(&self) -> bool {
+        self.call.params.contains("latest")
     }
 
     fn is_any(&self, methods: &[&str]) -> bool {

@@ -8,6 +8,7 @@
 //! known       data that answers are checked against
 //! view        the canonical view; makes no upstream calls
 //! events      changes of canonicity, for cache tiers
+//! full_heads  whether the next head is fetched in full
 //! stall       block interval, and stall detection
 //! background  runs one background task at a time
 //! ```
@@ -15,6 +16,7 @@
 pub(super) mod background;
 pub(super) mod events;
 pub(super) mod finality;
+mod full_heads;
 pub(super) mod known;
 pub(super) mod source;
 mod stall;

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 
 use crate::{backoff::Backoff, eth::BlockNumber};
 
-/// Block interval before the first measurement: Ethereum's.
+/// Block interval from which the moving average starts: Ethereum's. The first measurement alone is too short, because the
+/// first head was not new when the proxy first saw it.
 const USUAL: Duration = Duration::from_secs(12);
 
 /// Number of usual intervals without a block after which the head has stalled. It is more than one, because single
@@ -36,12 +37,15 @@ const BEHIND: u64 = 4;
 /// Divisor of the moving average of the block interval: the weight of a new observation is one eighth.
 const MEMORY: u32 = 8;
 
+/// Share of the usual interval by which the next block is expected early: an eighth.
+const EARLY: u32 = 8;
+
 /// Block interval of the chain, and the comparisons that are due.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
     /// Number of the head, and the time at which the proxy first saw it.
     head: Option<(BlockNumber, Instant)>,
-    /// Usual time between two blocks.
+    /// Usual time between two blocks, once measured.
     interval: Option<Duration>,
     /// Time of the last comparison since the head stalled, and the pause before the next comparison.
     looked: Option<(Instant, Backoff)>,
@@ -58,10 +62,9 @@ impl Pace {
             let blocks = u32::try_from(head.0.checked_sub(before.0)?).ok().filter(|blocks| *blocks > 0)?;
             Some(now.duration_since(since) / blocks)
         });
-        self.interval = match (self.interval, grown) {
-            (Some(usual), Some(grown)) => Some((usual * (MEMORY - 1) + grown) / MEMORY),
-            (usual, grown) => usual.or(grown),
-        };
+        if let Some(grown) = grown {
+            self.interval = Some((self.interval() * (MEMORY - 1) + grown) / MEMORY);
+        }
         (self.head, self.looked) = (Some((head, now)), None);
         self.compares.get_or_insert(now + SHORTEST);
     }
@@ -81,7 +84,7 @@ impl Pace {
     }
 
     fn is_stalled(&mut self, now: Instant) -> bool {
-        let patience = (self.interval.unwrap_or(USUAL) * MISSING).clamp(SHORTEST, LONGEST);
+        let patience = (self.interval() * MISSING).clamp(SHORTEST, LONGEST);
         let Some((_, since)) = self.head else { return false };
         let (last, mut backoff) = self.looked.unwrap_or((since, Backoff::new(patience, LOOKS)));
         let is_due = now.duration_since(last) >= backoff.last_pause();
@@ -90,6 +93,17 @@ impl Pace {
             self.looked = Some((now, backoff));
         }
         is_due
+    }
+
+    /// Returns whether the next block may be there. It may come before the usual interval is over, because the proxy
+    /// saw the last one only at the next poll.
+    pub(super) fn expects_block(&self, now: Instant) -> bool {
+        let usual = self.interval();
+        self.age(now).is_some_and(|age| age >= usual - usual / EARLY)
+    }
+
+    fn interval(&self) -> Duration {
+        self.interval.unwrap_or(USUAL)
     }
 
     /// Returns the time since the head last changed.
@@ -148,6 +162,18 @@ mod tests {
         // A rollback does not change the interval either.
         pace.record_head(BlockNumber(3), later);
         assert_eq!(looks(pace, later, 60).first(), Some(&15));
+    }
+
+    #[test]
+    fn block_is_expected_shortly_before_the_usual_interval_is_over() {
+        let start = Instant::now();
+        assert!(!Pace::default().expects_block(start), "no head yet");
+        for (interval, first) in [(250, 219), (2_000, 1_751), (12_000, 10_500)] {
+            let (pace, last) = going(Duration::from_millis(interval), start);
+            let expects = |millis| pace.expects_block(last + Duration::from_millis(millis));
+            let after = (0..).find(|millis| expects(*millis)).unwrap();
+            assert!(after.abs_diff(first) <= 20, "{interval} ms: after {after} ms");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use tracing::{debug, info};
 use super::{
     background::SingleTask,
     finality::{FinalCheck, FinalityTracker, finalized_not_shown},
+    full_heads::FullHeads,
     source::{HeaderSource, Shown},
     stall::Pace,
     view::SharedView,
@@ -79,6 +80,7 @@ struct RefreshTimes {
     no_finality: Option<(Instant, Duration)>,
     /// Block interval of the chain.
     pace: Pace,
+    full_heads: FullHeads,
 }
 
 /// A head, with the blocks that show how it relates to the view.
@@ -163,16 +165,27 @@ impl HeadTracker {
 
     /// Fetches the block of `tag`, or joins a refresh that is recent enough for a call that arrived at `arrival`.
     pub(crate) async fn refresh(self: &Arc<Self>, tag: Tag, arrival: Stamp) -> Result<(), UpstreamError> {
-        self.refresh_as(Part::BlockWithHashes, tag, arrival).await.map(drop)
+        self.refresh_as(None, tag, arrival).await.map(drop)
     }
 
-    /// Like [`refresh`](Self::refresh), but fetches the head as `part`, if that part is a full block and the upstream
-    /// shows full blocks. Returns the full block, which the caller must store.
-    ///
+    /// Like [`refresh`](Self::refresh), for a call that asks for `part` of the block. Fetches the head in full if the
+    /// call asks for that, or if calls for the full block of a new head are expected. Returns the full block, which
+    /// the caller must store.
+    pub(crate) async fn refresh_for(self: &Arc<Self>, part: Part, tag: Tag, arrival: Stamp) -> Refreshed {
+        self.refresh_as(Some(part), tag, arrival).await
+    }
+
+    /// Records that a call fetched the full block of the head, which had arrived with transaction hashes only.
+    pub(crate) fn note_full_fetch(&self, block: BlockHash) {
+        if self.view.tracker().head().is_some_and(|head| head.hash == block) {
+            self.times.lock().full_heads.expect();
+        }
+    }
+
     /// The future is boxed, because a refresh of one tag can start a refresh of another.
-    pub(crate) fn refresh_as(
+    fn refresh_as(
         self: &Arc<Self>,
-        part: Part,
+        wanted: Option<Part>,
         tag: Tag,
         arrival: Stamp,
     ) -> BoxFuture<'static, Refreshed> {
@@ -190,7 +203,10 @@ impl HeadTracker {
                     context.scope(async move {
                         let metrics = asking.metrics.clone();
                         let refreshed = match tag {
-                            Tag::Latest => asking.refresh_head(part, now).await,
+                            Tag::Latest => {
+                                let part = asking.head_part(wanted, now);
+                                asking.refresh_head(part, now).await
+                            }
                             Tag::Safe => asking.refresh_safe(now).await.map(|()| None),
                             Tag::Finalized => asking.refresh_finalized(now).await.map(|()| None),
                             Tag::Earliest | Tag::Pending => return Ok(None),
@@ -236,6 +252,19 @@ impl HeadTracker {
     /// Returns the last reorgs.
     pub(crate) fn reorgs(&self) -> &Reorgs {
         &self.reorgs
+    }
+
+    /// Returns the form in which to fetch the head for a call that wants `wanted`; `None` if nobody would store a full
+    /// block.
+    fn head_part(&self, wanted: Option<Part>, now: Stamp) -> Part {
+        let is_expected = || {
+            let mut times = self.times.lock();
+            times.pace.expects_block(now.time) && times.full_heads.try_once()
+        };
+        match wanted {
+            Some(part) if part == Part::Block || is_expected() => Part::Block,
+            Some(_) | None => Part::BlockWithHashes,
+        }
     }
 
     async fn refresh_head(self: Arc<Self>, part: Part, sent: Stamp) -> Refreshed {
@@ -290,7 +319,10 @@ impl HeadTracker {
         let block = self.source.store(shown);
         if !matches!(change, HeadChange::Outdated | HeadChange::Same | HeadChange::Lag) {
             self.view.note_move(now);
-            self.times.lock().pace.record_head(link.number, now.time);
+            let mut times = self.times.lock();
+            times.pace.record_head(link.number, now.time);
+            times.full_heads.record_head();
+            drop(times);
             self.moved.notify_one();
         }
         if let (HeadChange::Same | HeadChange::Extended(_), Some(by)) = (change, shown_by) {

@@ -248,11 +248,11 @@ impl Answerer {
         }
     }
 
-    /// Refreshes a tag in the form that the call wants, so that a client that polls full blocks causes one upstream
-    /// call per poll. Stores the full block.
+    /// Refreshes a tag, and stores the full block if that arrives: a client that polls full blocks causes one upstream
+    /// call per poll, and a client that reads the full block after each new head causes one per block.
     async fn refresh_for(&self, asked: &QueryCall, tag: Tag, arrival: Stamp) -> Result<(), UpstreamError> {
         let generation = self.view.generation();
-        let block = self.head.refresh_as(asked.query.part, tag, arrival).await?;
+        let block = self.head.refresh_for(asked.query.part, tag, arrival).await?;
         // All calls that joined the refresh get the block; the first of them stores it.
         let is_cached = |hash| self.state.cache.peek_block(hash).is_some_and(|cached| cached.is_proved());
         let is_new = |block: &Arc<Verified<Block>>| !is_cached(block.hash());

@@ -250,6 +250,9 @@ impl Fetcher {
         }
         Ok(match verdict {
             Some(Verdict::Passed(content)) => {
+                if let Content::Block(block) = &content {
+                    self.head.note_full_fetch(block.hash());
+                }
                 Fetched::Content(self.store_if_canonical(content, canonical).await)
             }
             Some(Verdict::Unproved(_, Some(content))) => {

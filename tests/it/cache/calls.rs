@@ -360,8 +360,11 @@ async fn head_is_fetched_once_a_second_under_load() {
     let (content, upkeep) = counted(&chain);
     println!("a minute of 100 calls a second about the head: {} calls, {upkeep} upkeep", content.len());
     // Transaction counts need a proved block. The head that upkeep fetches is not proved, so the proxy fetches its
-    // block once.
-    assert_eq!(content.iter().map(|call| call.method.as_str()).collect::<Vec<_>>(), ["eth_getBlockByHash"]);
+    // block once. Because of that, three refreshes try to bring the next head in full.
+    let content: Vec<_> = content.iter().map(|call| (call.method.as_str(), call.params.as_str())).collect();
+    let full = ("eth_getBlockByNumber", r#"["latest",true]"#);
+    let ("eth_getBlockByHash", _) = content[0] else { panic!("{content:?}") };
+    assert_eq!(content[1..], [full, full, full]);
     assert!(heads_asked(&chain) <= 60, "{}", heads_asked(&chain));
     assert!(upkeep <= 62, "{upkeep}");
 }
@@ -409,6 +412,41 @@ async fn poll_of_the_full_head_is_one_call() {
     }
     let calls: Vec<_> = chain.calls().into_iter().map(|call| (call.method, call.params)).collect();
     assert!(calls.len() <= 25, "{} calls: {calls:#?}", calls.len());
+}
+
+/// Clients that read the full block after each new head cost two calls only for the first of them: then the refresh
+/// that finds a new head brings the full block. It does so only when a block is due, and only while blocks are read.
+#[tokio::test(start_paused = true)]
+async fn head_arrives_in_full_while_clients_read_full_heads() {
+    const POLLS: u32 = 12;
+    let chain = upstream::devchain().blocks(30, 5).chain();
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask("eth_blockNumber", json!([])).await;
+    let heads =
+        |full| chain.calls().iter().filter(|call| call.params == format!(r#"["latest",{full}]"#)).count();
+    for reads in [true, false] {
+        chain.clear_calls();
+        for _ in 0..50 {
+            chain.mine(5);
+            for _ in 0..POLLS {
+                time::sleep(Duration::from_millis(1_001)).await;
+                let head = program.ask("eth_getBlockByNumber", json!(["latest", false])).await;
+                if reads {
+                    asks(&program, &chain, "eth_getBlockByHash", json!([head["hash"], true])).await;
+                }
+            }
+        }
+        let by_hash = chain.count("eth_getBlockByHash");
+        assert!(heads(true) + heads(false) <= 50 * POLLS as usize, "one refresh for each poll");
+        match reads {
+            true => {
+                // The first of each 16 heads, and the first after the start.
+                assert!(by_hash <= 5, "{by_hash} full blocks by hash");
+                assert!(heads(true) <= 3 * 50, "{} full heads", heads(true));
+            }
+            false => assert!(heads(true) <= 3 * 16, "{} full heads that nobody reads", heads(true)),
+        }
+    }
 }
 
 /// If the node refuses full blocks, shows wrong ones or takes too long, the proxy follows the chain by blocks with
