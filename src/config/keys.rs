@@ -247,12 +247,10 @@ impl Config {
             if value == 0 {
                 return Err(Problem::new(key, "must be at least 1"));
             }
-            if value > MOST {
-                return Err(Problem::new(key, format_args!("must be at most {MOST}")));
+            let most = if key == "logs.max_blocks" { MOST_LOG_BLOCKS } else { MOST };
+            if value > most {
+                return Err(Problem::new(key, format_args!("must be at most {most}")));
             }
-        }
-        if self.logs.max_blocks > MOST_LOG_BLOCKS {
-            return Err(Problem::new("logs.max_blocks", format_args!("must be at most {MOST_LOG_BLOCKS}")));
         }
         let per_client = self.max_bytes_per_client.unwrap_or(self.max_bytes_in_flight);
         let disk = self.cache.disk.as_ref().map(|disk| disk.size);

@@ -310,9 +310,9 @@ impl FilterBlooms {
     /// Hashes the values of a filter.
     pub fn new(filter: &LogFilter) -> Self {
         let blooms = |values: &mut dyn ExactSizeIterator<Item = &[u8]>| match values.len() {
+            0..=MAX_IN_BLOOM => values.map(|value| Bloom::from(BloomInput::Raw(value))).collect(),
             // An empty list allows all values.
-            MAX_IN_BLOOM.. => Vec::new(),
-            _ => values.map(|value| Bloom::from(BloomInput::Raw(value))).collect(),
+            _ => Vec::new(),
         };
         let topics = filter.topics.iter();
         Self {

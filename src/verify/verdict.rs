@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use alloy_primitives::Bloom;
+use bytes::Bytes;
 
 use super::{Content, Failure, Overdue, Verified};
-use crate::eth::{Block, BlockHash, BlockNumber, Receipts};
+use crate::eth::{Block, BlockHash, BlockNumber, IndexedFilter, Receipts};
 
 /// Result of the checks of an answer.
 #[derive(Clone, Debug)]
@@ -53,6 +54,11 @@ pub trait Known: Send + Sync {
 
     /// Returns the bloom of the block with this hash, if its cached header is proved.
     fn bloom(&self, _: BlockHash) -> Option<Bloom> {
+        None
+    }
+
+    /// Returns the logs of the block with this hash that match, if the cache has an index of its proved receipts.
+    fn indexed_logs(&self, _: BlockHash, _: &IndexedFilter<'_>) -> Option<Vec<Bytes>> {
         None
     }
 

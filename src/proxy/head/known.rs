@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use alloy_primitives::Bloom;
+use bytes::Bytes;
 
 use crate::{
     cache::Cache,
     chain::Stamp,
-    eth::{Block, BlockHash, BlockNumber, Receipts},
+    eth::{Block, BlockHash, BlockNumber, IndexedFilter, Receipts},
     proxy::head::view::SharedView,
     verify::{Known, Level, Verified},
 };
@@ -62,6 +63,12 @@ impl Known for KnownAt {
 
     fn bloom(&self, hash: BlockHash) -> Option<Bloom> {
         proved_bloom(&self.cache, hash)
+    }
+
+    fn indexed_logs(&self, hash: BlockHash, filter: &IndexedFilter<'_>) -> Option<Vec<Bytes>> {
+        let index = self.cache.log_index(hash).filter(|index| index.level() == Level::Proved)?;
+        let mut found = Vec::new();
+        index.find(filter, &mut found).ok().map(|()| found)
     }
 
     fn at(&self, number: BlockNumber) -> Option<BlockHash> {

@@ -157,13 +157,13 @@ where
         })
     }
 
-    /// Has the upstream search these blocks.
-    pub(super) async fn forward(&self, blocks: LogBlocks) -> Result<UpstreamSearch, CallError> {
+    /// Has an endpoint search these blocks, one that has reached `last`, the number of the last of them, if known.
+    pub(super) async fn forward(
+        &self,
+        blocks: LogBlocks,
+        last: Option<BlockNumber>,
+    ) -> Result<UpstreamSearch, CallError> {
         let run = self.call.with_blocks(blocks);
-        let last = match blocks {
-            LogBlocks::Range(_, At::Number(last)) => Some(last),
-            LogBlocks::Range(..) | LogBlocks::Hash(_) => None,
-        };
         let client = self.request.packet().caller().client;
         let answering = Box::pin(self.tools.fetcher.find_logs(&run, last));
         let answered = self.tools.concurrency.within(client, answering).await;

@@ -1,10 +1,10 @@
 //! Finds the logs of a range, block by block.
 
-use std::{collections::HashMap, ops::Range, sync::Arc};
+use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use tokio::task;
+use tokio::{task, time::Instant};
 use tower::Service;
 
 use super::{
@@ -46,8 +46,12 @@ const MAX_LOADED: usize = 1000;
 /// Number of fetches and searches of one call at a time.
 const AT_A_TIME: usize = 8;
 
-/// Number of cached blocks that are searched before other tasks of the same thread get a turn, after about 0.1 ms.
-const AT_A_STRETCH: usize = 256;
+/// Time after which other tasks of the same thread get a turn. Most blocks take a microsecond; a filter whose values end
+/// like those of many logs takes a hundred times as long.
+const STRETCH: Duration = Duration::from_micros(200);
+
+/// Number of cached blocks that are searched between two looks at the clock.
+const AT_A_STRETCH: usize = 8;
 
 /// Result of one plan.
 pub(super) enum Attempt {
@@ -157,6 +161,7 @@ where
         let (cold, limits) = (&self.cold, self.cold.tools.limits);
         let first = self.blocks.first().map_or(BlockNumber(0), |block| block.number);
         let (mut unindexed, mut results) = (Vec::new(), 0);
+        let mut begun = Instant::now();
         for (at, block) in self.blocks.iter_mut().enumerate() {
             match block.hash.filter(|_| block.found.is_none()).map(|hash| cold.search.block(hash)) {
                 Some(Searched::Found(found)) => block.found = Some(found),
@@ -169,8 +174,9 @@ where
                 let (over, last) = (LogLimit::Results(limits.max_results), BlockNumber(block.number.0 - 1));
                 return Err(CallError::TooManyLogs { over, first, last });
             }
-            if at % AT_A_STRETCH == AT_A_STRETCH - 1 {
+            if at % AT_A_STRETCH == AT_A_STRETCH - 1 && begun.elapsed() >= STRETCH {
                 task::yield_now().await;
+                begun = Instant::now();
             }
         }
         Ok(unindexed)
@@ -300,7 +306,8 @@ where
                 [Planned { hash: Some(hash), .. }] => LogBlocks::Hash(*hash),
                 blocks => run(blocks[0].number, blocks[blocks.len() - 1].number),
             };
-            Ok::<_, CallError>((positions, searched, cold.forward(searched).await?))
+            let last = blocks[positions.end - 1].number;
+            Ok::<_, CallError>((positions, searched, cold.forward(searched, Some(last)).await?))
         });
         let forwarded: Vec<_> = stream::iter(searches).buffer_unordered(AT_A_TIME).try_collect().await?;
         for (positions, searched, forwarded) in forwarded {
@@ -358,8 +365,9 @@ where
     /// Returns the blocks on which the answer depends.
     pub(super) fn named(&self) -> impl Iterator<Item = (BlockNumber, BlockHash)> {
         let of_range = self.blocks.iter().filter_map(|block| Some((block.number, block.hash?)));
-        let of_logs =
-            self.forwarded.iter().flat_map(|run| &run.found).map(|(home, _)| (home.number, home.block));
+        // The logs of a block are neighbours.
+        let blocks = self.forwarded.iter().flat_map(|run| run.found.chunk_by(|one, other| one.0 == other.0));
+        let of_logs = blocks.filter_map(|logs| logs.first()).map(|(home, _)| (home.number, home.block));
         of_range.chain(of_logs)
     }
 

@@ -3,7 +3,7 @@
 use tower::Service;
 
 use super::{
-    cold::{Cold, UpstreamSearch, Walked},
+    cold::{Cold, UpstreamSearch, Walked, run},
     found::{FoundLogs, Joined},
     plan::{Attempt, RangePlan},
     range::{Bound, CanonicalRange},
@@ -15,7 +15,10 @@ use crate::{
     eth::{At, BlockHash, BlockNumber, LogBlocks, LogsCall, Part, Query, Tag},
     jsonrpc::Answer,
     proxy::{
-        call::{outcome::Answered, request::Request},
+        call::{
+            outcome::{Answered, LogProof, LogSource, Outcome},
+            request::Request,
+        },
         error::{CallError, LogLimit},
     },
 };
@@ -65,8 +68,8 @@ where
         Err(CallError::Changed)
     }
 
-    /// Lets the node answer the call, for the blocks that its tags mean in the packet. Where clients get proved data
-    /// only, the answer can only be an error.
+    /// Lets the node answer the call, for the blocks that its tags mean in the packet. The logs are checked if the numbers
+    /// of these blocks are known. Where clients get proved data only, the answer can only be an error.
     async fn by_node(&self, request: &Request, call: &LogsCall) -> Result<Answered, CallError> {
         let packet = request.packet();
         let pinned = |at| match at {
@@ -77,6 +80,17 @@ where
             LogBlocks::Range(from, to) => pinned(from).zip(pinned(to)),
             LogBlocks::Hash(_) => None,
         };
+        if let Some((At::Number(first), At::Number(last))) = numbers
+            && first <= last
+            && !self.tools.must_prove()
+        {
+            let call = call.with_blocks(run(first, last));
+            // A range that ends above the head is the node's to judge, so no endpoint must have reached its end.
+            let answering = Box::pin(self.tools.fetcher.find_logs(&call, None));
+            let answered = self.tools.concurrency.within(packet.caller().client, answering).await;
+            let (answer, _) = answered.map_err(CallError::Upstream)?;
+            return Ok(Answered::new(answer, Outcome::Logs(LogSource::Forwarded, LogProof::None)));
+        }
         let sent = match numbers.filter(|_| call.tags().next().is_some()) {
             Some((from, to)) => {
                 let call = call.with_blocks(LogBlocks::Range(from, to));
@@ -117,7 +131,7 @@ where
             // The node knows how to say that it does not have the block.
             Walked::Gone => return Ok(Attempt::Forward),
             Walked::Unavailable if self.tools.must_prove() => return Err(CallError::Unproved),
-            Walked::Unavailable => match cold.forward(call.blocks).await? {
+            Walked::Unavailable => match cold.forward(call.blocks, self.number(hash)).await? {
                 UpstreamSearch::Found(logs) => {
                     FoundLogs::forwarded(logs.into_iter().map(|(_, log)| log).collect())
                 }
@@ -128,6 +142,11 @@ where
         let mut joined = Joined::new(self.tools.limits, BlockNumber(0));
         joined.add(BlockNumber(0), found)?;
         Ok(Attempt::Answered(joined.answer()))
+    }
+
+    /// Returns the number of a cached block.
+    fn number(&self, hash: BlockHash) -> Option<BlockNumber> {
+        self.tools.view.cached_link(hash).map(|link| link.number)
     }
 
     /// Answers with the logs of a range of the canonical chain.

@@ -174,8 +174,8 @@ impl Fetcher {
         KnownAt::new(self.state.cache.clone(), self.view.clone(), sent)
     }
 
-    /// Asks an endpoint for logs, and has them checked. The primary answers for blocks that are not final, since
-    /// another endpoint may be on another branch. Returns the answer, and whether it passed the checks: a wrong one is
+    /// Asks an endpoint for logs, and has them checked. `last` is the number of the last block, if known. The primary
+    /// answers for blocks that may not be final, since another endpoint may be on another branch or behind. Returns the answer, and whether it passed the checks: a wrong one is
     /// returned unless `verify.on_mismatch` is `reject`.
     pub(crate) async fn find_logs(
         &self,
@@ -183,7 +183,7 @@ impl Fetcher {
         last: Option<BlockNumber>,
     ) -> Result<(Answer, bool), UpstreamError> {
         let finalized = self.view.tracker().finalized().map(|(number, _)| number);
-        let primary = last.is_some_and(|last| Some(last) > finalized);
+        let primary = last.is_none_or(|last| Some(last) > finalized);
         let need = Requirements { block: last, primary, ..Requirements::default() };
         let known = Arc::new(self.known_at(self.view.clock().now()));
         let check = Check::of_logs(self.verifier.clone(), call.clone(), known);
