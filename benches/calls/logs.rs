@@ -58,16 +58,16 @@ async fn ponder() -> Row {
     let mut world = introduced().await;
     let mut followers: Vec<_> = (0..CLIENTS).map(|_| Follower::new(Kind::Ponder)).collect();
     let mut asked = 0;
-    for _ in 0..BLOCKS {
+    for delay in delays() {
         world.mine();
-        time::sleep(SLOT / 2).await;
+        time::sleep(delay).await;
         let polls = followers.iter_mut().map(async |follower| {
             let mut client = world.client();
             follower.poll(&mut client).await;
             client.calls
         });
         asked += join_all(polls).await.iter().sum::<u64>();
-        time::sleep(SLOT / 2).await;
+        time::sleep(SLOT - delay).await;
     }
     let upstream = world.chain.calls();
     Row { name: "ten Ponder instances", asked, upstream, count: BLOCKS as usize, limit: Limit::Block(3) }
@@ -77,15 +77,15 @@ async fn ponder() -> Row {
 async fn graph_node() -> Row {
     let mut world = introduced().await;
     world.calls = 0;
-    for _ in 0..BLOCKS {
+    for delay in delays() {
         world.mine();
-        time::sleep(SLOT / 2).await;
+        time::sleep(delay).await;
         let latest = world.call("eth_getBlockByNumber", json!(["latest", false])).await;
         world.call("eth_getBlockByHash", json!([latest["hash"], true])).await;
         for filter in filters(&world, &latest) {
             world.call("eth_getLogs", json!([filter])).await;
         }
-        time::sleep(SLOT / 2).await;
+        time::sleep(SLOT - delay).await;
     }
     let (asked, upstream) = (world.calls, world.chain.calls());
     let name = "graph-node, 50 filters a block";
@@ -156,6 +156,12 @@ async fn watch_event(rpc: &mut impl Rpc, address: String, last: u64) -> u64 {
         rpc.call("eth_getLogs", json!([filter])).await;
     }
     number
+}
+
+/// Returns for each block the time from its arrival at the node to the poll that finds it.
+fn delays() -> impl Iterator<Item = Duration> {
+    let mut random = fastrand::Rng::with_seed(7);
+    (0..BLOCKS).map(move |_| SLOT / 4 + SLOT.mul_f64(random.f64()) / 2)
 }
 
 /// Returns a world whose proxy knows its node, so that only later calls count.

@@ -121,6 +121,11 @@ impl Upstream {
         }
     }
 
+    /// Returns the primary.
+    pub fn primary(&self) -> Option<EndpointId> {
+        self.pool.primary.endpoint()
+    }
+
     /// Makes `other` the primary in place of `of`, because it has a newer head. Does nothing if `of` is not the
     /// primary.
     pub fn switch_primary(&self, of: EndpointId, other: EndpointId) {

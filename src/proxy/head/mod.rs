@@ -8,7 +8,7 @@
 //! known       data that answers are checked against
 //! view        the canonical view; makes no upstream calls
 //! events      changes of canonicity, for cache tiers
-//! full_heads  whether the next head is fetched in full
+//! full_heads  decides whether the next head is fetched in full
 //! stall       block interval, and stall detection
 //! background  runs one background task at a time
 //! ```
@@ -23,4 +23,6 @@ mod stall;
 pub(super) mod tracker;
 pub(super) mod view;
 
-pub(super) use self::{finality::FinalityTracker, tracker::HeadTracker, view::SharedView};
+pub(super) use self::{
+    finality::FinalityTracker, full_heads::StoreHead, tracker::HeadTracker, view::SharedView,
+};

@@ -20,8 +20,12 @@ use crate::{
     verify::{Check, Content, Kind, Level, Verdict, Verified, Verifier},
 };
 
-/// Longest wait for a full head. All clients that need the head wait for it.
+/// Longest wait for the full head, if a call asks for it. All clients that need the head wait for it.
 const FULL_HEAD_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Longest wait for the full head, if no call asks for it. It is longer than most providers take for a full block, and
+/// short enough for clients that read only the number.
+const EXPECTED_HEAD_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Time without requests for a full head, after the upstream did not show one.
 const FULL_HEAD_AGAIN: Duration = Duration::from_secs(60);
@@ -60,6 +64,16 @@ pub(crate) struct HeaderSource {
     no_full_head: Arc<Mutex<Option<Instant>>>,
 }
 
+/// Reason to fetch the head in full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FullHead {
+    /// A call asks for it.
+    Asked,
+    /// A call will probably ask for it. Only this endpoint, the primary, is asked, and its failure does not make
+    /// another endpoint the primary: no client needs the answer yet.
+    Expected(EndpointId),
+}
+
 // === impl HeaderSource ===
 
 impl HeaderSource {
@@ -74,34 +88,51 @@ impl HeaderSource {
         Ok(self.request(at, sent).await?.ok())
     }
 
-    /// Fetches the head as `part`. If the upstream does not show it with full transactions in time, or shows wrong or
-    /// unprovable ones, fetches it with hashes: the view must follow the chain in any case.
-    pub(super) async fn fetch_head(&self, part: Part, sent: Stamp) -> Result<Option<Shown>, UpstreamError> {
+    /// Fetches the head, with full transactions if `full` says so. If the upstream does not show it so in time, or shows
+    /// wrong or unprovable transactions, fetches it with hashes: the view must follow the chain in any case.
+    pub(super) async fn fetch_head(
+        &self,
+        full: Option<FullHead>,
+        sent: Stamp,
+    ) -> Result<Option<Shown>, UpstreamError> {
         let failed = *self.no_full_head.lock();
-        if part == Part::Block && failed.is_none_or(|since| since.elapsed() >= FULL_HEAD_AGAIN) {
-            match timeout(FULL_HEAD_PATIENCE, self.show_head(Part::Block, sent)).await {
-                Ok(Ok(Some(shown))) if shown.is_storable() => return Ok(Some(shown)),
-                // Asking for hashes would fail in the same way.
-                Ok(Err(
-                    error @ (UpstreamError::Cancelled
-                    | UpstreamError::WrongChain(_)
-                    | UpstreamError::RateLimited { .. }
-                    | UpstreamError::Connect(_)
-                    | UpstreamError::NotSent(_)),
-                )) => return Err(error),
-                Ok(_) | Err(_) => {}
+        let full = full.filter(|_| failed.is_none_or(|since| since.elapsed() >= FULL_HEAD_AGAIN));
+        let shown = match full {
+            Some(FullHead::Asked) => {
+                timeout(FULL_HEAD_PATIENCE, self.show_head(None, Part::Block, sent)).await
             }
-            let shown = self.show_head(Part::BlockWithHashes, sent).await?;
-            if shown.is_some() {
-                *self.no_full_head.lock() = Some(Instant::now());
+            Some(FullHead::Expected(primary)) => {
+                let showing = self.show_head(Some(primary), Part::Block, sent);
+                timeout(EXPECTED_HEAD_PATIENCE, showing).await
             }
-            return Ok(shown);
+            None => return self.show_head(None, Part::BlockWithHashes, sent).await,
+        };
+        match shown {
+            Ok(Ok(Some(shown))) if shown.is_storable() => return Ok(Some(shown)),
+            Ok(Err(UpstreamError::Cancelled)) => return Err(UpstreamError::Cancelled),
+            // Asking for hashes would fail in the same way.
+            Ok(Err(
+                error @ (UpstreamError::WrongChain(_)
+                | UpstreamError::RateLimited { .. }
+                | UpstreamError::Connect(_)
+                | UpstreamError::NotSent(_)),
+            )) if full == Some(FullHead::Asked) => return Err(error),
+            Ok(_) | Err(_) => {}
         }
-        self.show_head(Part::BlockWithHashes, sent).await
+        let shown = self.show_head(None, Part::BlockWithHashes, sent).await?;
+        if shown.is_some() {
+            *self.no_full_head.lock() = Some(Instant::now());
+        }
+        Ok(shown)
     }
 
-    async fn show_head(&self, part: Part, sent: Stamp) -> Result<Option<Shown>, UpstreamError> {
-        Ok(self.request_by(None, Query::new(part, Tag::Latest), sent).await?.ok())
+    async fn show_head(
+        &self,
+        endpoint: Option<EndpointId>,
+        part: Part,
+        sent: Stamp,
+    ) -> Result<Option<Shown>, UpstreamError> {
+        Ok(self.request_by(endpoint, Query::new(part, Tag::Latest), sent).await?.ok())
     }
 
     /// Requests a block from the primary endpoint. The inner error says why the endpoint showed no block.

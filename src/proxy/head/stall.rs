@@ -10,8 +10,7 @@ use tokio::time::Instant;
 
 use crate::{backoff::Backoff, eth::BlockNumber};
 
-/// Block interval from which the moving average starts: Ethereum's. The first measurement alone is too short, because the
-/// first head was not new when the proxy first saw it.
+/// Block interval before the first measurement: Ethereum's.
 const USUAL: Duration = Duration::from_secs(12);
 
 /// Number of usual intervals without a block after which the head has stalled. It is more than one, because single
@@ -37,15 +36,17 @@ const BEHIND: u64 = 4;
 /// Divisor of the moving average of the block interval: the weight of a new observation is one eighth.
 const MEMORY: u32 = 8;
 
-/// Share of the usual interval by which the next block is expected early: an eighth.
-const EARLY: u32 = 8;
+/// Share of the usual interval by which the next block is expected early: a sixteenth.
+const EARLY: u32 = 16;
 
 /// Block interval of the chain, and the comparisons that are due.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
     /// Number of the head, and the time at which the proxy first saw it.
     head: Option<(BlockNumber, Instant)>,
-    /// Usual time between two blocks, once measured.
+    /// Whether the head was new when the proxy first saw it. The first head was not.
+    was_new: bool,
+    /// Usual time between two blocks.
     interval: Option<Duration>,
     /// Time of the last comparison since the head stalled, and the pause before the next comparison.
     looked: Option<(Instant, Backoff)>,
@@ -58,13 +59,15 @@ pub(super) struct Pace {
 impl Pace {
     /// Records a new head.
     pub(super) fn record_head(&mut self, head: BlockNumber, now: Instant) {
-        let grown = self.head.and_then(|(before, since)| {
+        let grown = self.head.filter(|_| self.was_new).and_then(|(before, since)| {
             let blocks = u32::try_from(head.0.checked_sub(before.0)?).ok().filter(|blocks| *blocks > 0)?;
             Some(now.duration_since(since) / blocks)
         });
-        if let Some(grown) = grown {
-            self.interval = Some((self.interval() * (MEMORY - 1) + grown) / MEMORY);
-        }
+        self.interval = match (self.interval, grown) {
+            (Some(usual), Some(grown)) => Some((usual * (MEMORY - 1) + grown) / MEMORY),
+            (usual, grown) => usual.or(grown),
+        };
+        self.was_new = self.head.is_some();
         (self.head, self.looked) = (Some((head, now)), None);
         self.compares.get_or_insert(now + SHORTEST);
     }
@@ -168,12 +171,25 @@ mod tests {
     fn block_is_expected_shortly_before_the_usual_interval_is_over() {
         let start = Instant::now();
         assert!(!Pace::default().expects_block(start), "no head yet");
-        for (interval, first) in [(250, 219), (2_000, 1_751), (12_000, 10_500)] {
+        for interval in [250, 2_000, 12_000] {
             let (pace, last) = going(Duration::from_millis(interval), start);
             let expects = |millis| pace.expects_block(last + Duration::from_millis(millis));
-            let after = (0..).find(|millis| expects(*millis)).unwrap();
-            assert!(after.abs_diff(first) <= 20, "{interval} ms: after {after} ms");
+            assert_eq!(
+                (0..).find(|millis| expects(*millis)),
+                Some((interval * 15).div_ceil(16)),
+                "{interval} ms"
+            );
         }
+    }
+
+    #[test]
+    fn age_of_the_first_head_does_not_count_as_an_interval() {
+        let (start, mut pace) = (Instant::now(), Pace::default());
+        for (block, second) in [(1, 0), (2, 1), (3, 13)] {
+            pace.record_head(BlockNumber(block), start + Duration::from_secs(second));
+        }
+        let expects = |second: u64| pace.expects_block(start + Duration::from_secs(13 + second));
+        assert_eq!((expects(11), expects(12)), (false, true));
     }
 
     #[test]

@@ -5,10 +5,7 @@
 //! time, a head refresh also fetches the finalized block, so that old blocks become final.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -20,19 +17,18 @@ use tracing::{debug, info};
 use super::{
     background::SingleTask,
     finality::{FinalCheck, FinalityTracker, finalized_not_shown},
-    full_heads::FullHeads,
-    source::{HeaderSource, Shown},
+    full_heads::{FullHeads, StoreHead},
+    source::{FullHead, HeaderSource, Shown},
     stall::Pace,
     view::SharedView,
 };
 use crate::{
     chain::{Finalized, HeadChange, Link, Stamp},
     context::CallContext,
-    eth::{Block, BlockHash, BlockNumber, Part, Tag},
+    eth::{BlockHash, BlockNumber, Part, Tag},
     proxy::{call::single_flight::Coalesce, metrics::Metrics, parts::ProxyParts, reorgs::Reorgs},
     timeout::timeout,
     upstream::{EndpointId, Upstream, UpstreamError},
-    verify::Verified,
 };
 
 /// Longest wait for the finalized block; after that, calls go on without it.
@@ -52,9 +48,6 @@ const MOST_GAPS: usize = 2;
 /// call for the finalized block decides whether the head is acceptable.
 const MOST_PARENTS: usize = 8;
 
-/// Result of a refresh: the full block of the head, if it was fetched in full.
-type Refreshed = Result<Option<Arc<Verified<Block>>>, UpstreamError>;
-
 /// Refreshes the canonical view.
 #[derive(Debug)]
 pub(crate) struct HeadTracker {
@@ -63,14 +56,14 @@ pub(crate) struct HeadTracker {
     finality: Arc<FinalityTracker>,
     upstream: Upstream,
     metrics: Metrics,
-    refreshes: Coalesce<Tag, Refreshed>,
+    refreshes: Coalesce<Tag, Result<(), UpstreamError>>,
     /// The running finality update.
     updating: SingleTask,
     times: Mutex<RefreshTimes>,
     /// Notifies one task of a head change, even if the change happens before that task waits.
     moved: Notify,
-    /// Whether a background task is running.
-    working: AtomicBool,
+    /// The running task that fetches the first head.
+    establishing: SingleTask,
     reorgs: Reorgs,
 }
 
@@ -108,7 +101,7 @@ impl HeadTracker {
             updating: SingleTask::default(),
             times: Mutex::default(),
             moved: Notify::new(),
-            working: AtomicBool::new(false),
+            establishing: SingleTask::default(),
             reorgs: Reorgs::default(),
         }
     }
@@ -165,30 +158,37 @@ impl HeadTracker {
 
     /// Fetches the block of `tag`, or joins a refresh that is recent enough for a call that arrived at `arrival`.
     pub(crate) async fn refresh(self: &Arc<Self>, tag: Tag, arrival: Stamp) -> Result<(), UpstreamError> {
-        self.refresh_as(None, tag, arrival).await.map(drop)
+        self.refresh_as(None, tag, arrival).await
     }
 
     /// Like [`refresh`](Self::refresh), for a call that asks for `part` of the block. Fetches the head in full if the
-    /// call asks for that, or if calls for the full block of a new head are expected. Returns the full block, which
-    /// the caller must store.
-    pub(crate) async fn refresh_for(self: &Arc<Self>, part: Part, tag: Tag, arrival: Stamp) -> Refreshed {
-        self.refresh_as(Some(part), tag, arrival).await
+    /// call asks for that, or if calls for the full block of a new head are expected. `store` then stores the block.
+    pub(crate) async fn refresh_for(
+        self: &Arc<Self>,
+        part: Part,
+        tag: Tag,
+        arrival: Stamp,
+        store: Arc<dyn StoreHead>,
+    ) -> Result<(), UpstreamError> {
+        self.refresh_as(Some((part, store)), tag, arrival).await
     }
 
-    /// Records that a call fetched the full block of the head, which had arrived with transaction hashes only.
+    /// Records that a client's call fetched this full block. If it is the head, the next heads may be read in full, too.
     pub(crate) fn note_full_fetch(&self, block: BlockHash) {
         if self.view.tracker().head().is_some_and(|head| head.hash == block) {
             self.times.lock().full_heads.expect();
         }
     }
 
-    /// The future is boxed, because a refresh of one tag can start a refresh of another.
+    /// Refreshes a tag for a call that asks for a part of the block. `wanted` is `None` if the caller cannot store full
+    /// blocks.
+    // The future is boxed, because a refresh of one tag can start a refresh of another.
     fn refresh_as(
         self: &Arc<Self>,
-        wanted: Option<Part>,
+        wanted: Option<(Part, Arc<dyn StoreHead>)>,
         tag: Tag,
         arrival: Stamp,
-    ) -> BoxFuture<'static, Refreshed> {
+    ) -> BoxFuture<'static, Result<(), UpstreamError>> {
         let this = self.clone();
         Box::pin(async move {
             let now = this.view.clock().now();
@@ -203,13 +203,10 @@ impl HeadTracker {
                     context.scope(async move {
                         let metrics = asking.metrics.clone();
                         let refreshed = match tag {
-                            Tag::Latest => {
-                                let part = asking.head_part(wanted, now);
-                                asking.refresh_head(part, now).await
-                            }
-                            Tag::Safe => asking.refresh_safe(now).await.map(|()| None),
-                            Tag::Finalized => asking.refresh_finalized(now).await.map(|()| None),
-                            Tag::Earliest | Tag::Pending => return Ok(None),
+                            Tag::Latest => asking.refresh_head(wanted, now).await,
+                            Tag::Safe => asking.refresh_safe(now).await,
+                            Tag::Finalized => asking.refresh_finalized(now).await,
+                            Tag::Earliest | Tag::Pending => return Ok(()),
                         };
                         if !matches!(refreshed, Err(UpstreamError::Cancelled)) {
                             metrics.refreshed(tag, refreshed.is_ok());
@@ -222,26 +219,14 @@ impl HeadTracker {
         })
     }
 
-    /// Ensures in the background that the view has a head.
+    /// Ensures in the background that the view has a head. Only one task at a time does so, so that tasks do not pile up
+    /// while an upstream hangs.
     pub(crate) fn establish_in_background(self: &Arc<Self>, arrival: Stamp) {
         let this = self.clone();
-        self.in_background(async move { this.establish(arrival).await });
-    }
-
-    /// Runs `work` in the background, unless a background task is already running. This keeps tasks from piling up
-    /// while an upstream hangs.
-    fn in_background(
-        self: &Arc<Self>,
-        work: impl Future<Output = Result<(), UpstreamError>> + Send + 'static,
-    ) {
-        if !self.working.swap(true, Relaxed) {
-            let this = self.clone();
-            tokio::spawn(async move {
-                // Clears the flag even if the task panics, so that the next task can start.
-                let _working = Working(this);
-                let _ = work.await;
-            });
-        }
+        self.establishing.begin(|| async move {
+            // Ignore an error: the next call tries again.
+            let _ = this.establish(arrival).await;
+        });
     }
 
     /// Returns the time since the head last changed.
@@ -254,41 +239,46 @@ impl HeadTracker {
         &self.reorgs
     }
 
-    /// Returns the form in which to fetch the head for a call that wants `wanted`; `None` if nobody would store a full
-    /// block.
-    fn head_part(&self, wanted: Option<Part>, now: Stamp) -> Part {
-        let is_expected = || {
-            let mut times = self.times.lock();
-            times.pace.expects_block(now.time) && times.full_heads.try_once()
-        };
-        match wanted {
-            Some(part) if part == Part::Block || is_expected() => Part::Block,
-            Some(_) | None => Part::BlockWithHashes,
+    /// Returns the reason to fetch the head in full, for a call that asks for this part of it; `None` if transaction
+    /// hashes are enough.
+    fn full_head(&self, part: Part, now: Stamp) -> Option<FullHead> {
+        if part == Part::Block {
+            return Some(FullHead::Asked);
         }
+        let primary = self.upstream.primary()?;
+        let mut times = self.times.lock();
+        let is_expected = times.pace.expects_block(now.time) && times.full_heads.try_once(now.time);
+        is_expected.then_some(FullHead::Expected(primary))
     }
 
-    async fn refresh_head(self: Arc<Self>, part: Part, sent: Stamp) -> Refreshed {
+    async fn refresh_head(
+        self: Arc<Self>,
+        wanted: Option<(Part, Arc<dyn StoreHead>)>,
+        sent: Stamp,
+    ) -> Result<(), UpstreamError> {
         if !self.view.tracker().may_refresh(sent) {
             // The upstream denied the finalized block less than a second ago, so do not ask again yet.
-            return Ok(None);
+            return Ok(());
         }
+        let generation = self.view.generation();
+        let full = wanted.as_ref().and_then(|(part, _)| self.full_head(*part, sent));
         self.view.change(|tracker| tracker.begin_refresh(sent));
         let (wall, mut sent) = (self.view.wall(), sent);
-        let mut shown = self.fetch_head(part, sent).await;
+        let mut shown = self.fetch_head(full, sent).await;
         match &shown {
             // After this error another endpoint is primary. After an alarm (the next arm) the view is empty. In both
             // cases the view ignores answers to earlier requests, so send a new request.
             Err(UpstreamError::WrongChain(_)) => {
                 sent = self.view.clock().now();
-                shown = self.fetch_head(part, sent).await;
+                shown = self.fetch_head(full, sent).await;
             }
             Ok(None) if !self.view.tracker().is_suspended() => {
                 sent = self.view.clock().now();
-                shown = self.fetch_head(part, sent).await;
+                shown = self.fetch_head(full, sent).await;
             }
             Ok(_) | Err(_) => {}
         }
-        let Some(ShownHead { shown, between, finalized }) = shown? else { return Ok(None) };
+        let Some(ShownHead { shown, between, finalized }) = shown? else { return Ok(()) };
         let link = shown.link();
         let now = self.view.clock().now();
         let (change, links, alarmed, was_suspended) = self.view.change(|tracker| {
@@ -316,7 +306,12 @@ impl HeadTracker {
         }
         let shown_by = shown.by;
         self.report(change, link, shown_by);
-        let block = self.source.store(shown);
+        if let (Some(block), Some((_, store))) = (self.source.store(shown), wanted)
+            && self.view.generation() == generation
+        {
+            // Before the notification below, so that the follower does not fetch the block again.
+            store.store_head(block).await;
+        }
         if !matches!(change, HeadChange::Outdated | HeadChange::Same | HeadChange::Lag) {
             self.view.note_move(now);
             let mut times = self.times.lock();
@@ -332,7 +327,7 @@ impl HeadTracker {
             let this = self.clone();
             tokio::spawn(async move { this.refresh(Tag::Finalized, now).await });
         }
-        Ok(block)
+        Ok(())
     }
 
     /// If a comparison is due, compares the head of the primary endpoint `by` with the head of another endpoint, in the
@@ -361,10 +356,10 @@ impl HeadTracker {
     /// the finalized block or showed another block in its place.
     async fn fetch_head(
         self: &Arc<Self>,
-        part: Part,
+        full: Option<FullHead>,
         sent: Stamp,
     ) -> Result<Option<ShownHead>, UpstreamError> {
-        let Some(shown) = self.source.fetch_head(part, sent).await? else {
+        let Some(shown) = self.source.fetch_head(full, sent).await? else {
             return Err(UpstreamError::Empty);
         };
         let link = shown.link();
@@ -497,14 +492,5 @@ impl HeadTracker {
         }
         updating.wait(UPDATE_PATIENCE).await;
         Ok(())
-    }
-}
-
-/// Clears the `working` flag when dropped.
-struct Working(Arc<HeadTracker>);
-
-impl Drop for Working {
-    fn drop(&mut self) {
-        self.0.working.store(false, Relaxed);
     }
 }

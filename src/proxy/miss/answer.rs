@@ -17,7 +17,7 @@ use super::{
 use crate::{
     cache::Location,
     chain::{Link, Stamp},
-    eth::{Block, Part, Query, Tag},
+    eth::{Part, Query, Tag},
     proxy::{
         call::{
             client_limit::ClientConcurrency,
@@ -30,7 +30,7 @@ use crate::{
         metrics::Metrics,
     },
     upstream::UpstreamError,
-    verify::{Content, Verified},
+    verify::Content,
 };
 
 /// Number of plans carried out for one call. If the chain still changes after that, the proxy forwards the call.
@@ -220,7 +220,7 @@ impl Answerer {
                     self.head.refresh(Tag::Latest, view.clock().now()).await
                 }
                 TagMeaning::Nothing => return Ok(None),
-                TagMeaning::Unknown => self.refresh_for(asked, tag, arrival).await,
+                TagMeaning::Unknown => self.fetcher.refresh_for(asked.query.part, tag, arrival).await,
                 TagMeaning::Unsure => self.head.refresh(Tag::Latest, view.clock().now()).await,
                 // Each call of the packet realigns once: another call may still be waiting for its refresh.
                 TagMeaning::Apart if mem::replace(&mut realigned, true) => {
@@ -246,20 +246,6 @@ impl Answerer {
             TagMeaning::Apart | TagMeaning::Unsure => Err(CallError::Left { tag }),
             TagMeaning::Unknown | TagMeaning::Nothing => Ok(None),
         }
-    }
-
-    /// Refreshes a tag, and stores the full block if that arrives: a client that polls full blocks causes one upstream
-    /// call per poll, and a client that reads the full block after each new head causes one per block.
-    async fn refresh_for(&self, asked: &QueryCall, tag: Tag, arrival: Stamp) -> Result<(), UpstreamError> {
-        let generation = self.view.generation();
-        let block = self.head.refresh_for(asked.query.part, tag, arrival).await?;
-        // All calls that joined the refresh get the block; the first of them stores it.
-        let is_cached = |hash| self.state.cache.peek_block(hash).is_some_and(|cached| cached.is_proved());
-        let is_new = |block: &Arc<Verified<Block>>| !is_cached(block.hash());
-        if let Some(block) = block.filter(is_new).filter(|_| self.view.generation() == generation) {
-            self.fetcher.store_if_canonical(Content::Block(block), None).await;
-        }
-        Ok(())
     }
 
     /// Refreshes these tags, and the head last, even if a call of the packet has used the head already. Otherwise the

@@ -7,17 +7,17 @@ use futures_util::future::BoxFuture;
 use super::{existing::KnownToExist, store::Store};
 use crate::{
     chain::{Contrary, Link, Stamp},
-    eth::{At, BlockNumber, Home, LogsCall, Part, Place, Query, Tag, TxHash},
+    eth::{At, Block, BlockNumber, Home, LogsCall, Part, Place, Query, Tag, TxHash},
     jsonrpc::Answer,
     proxy::{
         call::single_flight::{Coalesce, Shared},
-        head::{HeadTracker, SharedView, known::KnownAt},
+        head::{HeadTracker, SharedView, StoreHead, known::KnownAt},
         lookup::CacheState,
         metrics::Metrics,
         parts::ProxyParts,
     },
     upstream::{AnsweredBy, Audience, Call, Requirements, Upstream, UpstreamError},
-    verify::{Check, Content, Demand, Kind, Level, Verdict, Verifier},
+    verify::{Check, Content, Demand, Kind, Level, Verdict, Verified, Verifier},
 };
 
 /// Result of a fetch.
@@ -250,9 +250,6 @@ impl Fetcher {
         }
         Ok(match verdict {
             Some(Verdict::Passed(content)) => {
-                if let Content::Block(block) = &content {
-                    self.head.note_full_fetch(block.hash());
-                }
                 Fetched::Content(self.store_if_canonical(content, canonical).await)
             }
             Some(Verdict::Unproved(_, Some(content))) => {
@@ -263,6 +260,17 @@ impl Fetcher {
             Some(Verdict::Unproved(_, None) | Verdict::Wrong(_) | Verdict::Overdue(_) | Verdict::Checked)
             | None => Fetched::Other(answer),
         })
+    }
+
+    /// Refreshes a tag, and stores the full block if that arrives: a client that polls full blocks causes one upstream
+    /// call per poll, and a client that reads the full block after each new head causes one per block.
+    pub(crate) async fn refresh_for(
+        self: &Arc<Self>,
+        part: Part,
+        tag: Tag,
+        arrival: Stamp,
+    ) -> Result<(), UpstreamError> {
+        self.head.refresh_for(part, tag, arrival, self.clone()).await
     }
 
     // ## Storing
@@ -396,5 +404,17 @@ impl Fetcher {
             self.metrics.contrary();
         }
         agrees
+    }
+}
+
+impl StoreHead for Fetcher {
+    fn store_head(self: Arc<Self>, block: Arc<Verified<Block>>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let cached = self.state.cache.peek_block(block.hash());
+            if cached.is_none_or(|cached| cached.level() < block.level()) {
+                // The answer to a tag does not say which block is canonical at a number; the refresh does.
+                self.store_if_canonical(Content::Block(block), None).await;
+            }
+        })
     }
 }

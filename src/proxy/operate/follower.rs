@@ -148,13 +148,19 @@ impl Follower {
         view.adopt(&self.identity.confirm().await?);
         let now = view.clock().now();
         let known = view.tracker().head().is_some();
-        let mut refreshed =
-            if known { self.head.refresh(Tag::Latest, now).await } else { self.head.establish(now).await };
+        // A notification announces a new head. A poll usually finds the old one, which is not worth a full block.
+        let wants_full = told && self.follow >= Follow::Blocks;
+        let part = if wants_full { Part::Block } else { Part::BlockWithHashes };
+        let mut refreshed = match known {
+            true if told => self.fetcher.refresh_for(part, Tag::Latest, now).await,
+            true => self.head.refresh(Tag::Latest, now).await,
+            false => self.head.establish(now).await,
+        };
         // If this refresh joined one that was sent before the notification, the answer may not show the new head:
         // refresh again.
         let before_news = view.tracker().refreshed().is_some_and(|sent| sent.is_before(now));
         if told && before_news && refreshed.is_ok() {
-            refreshed = self.head.refresh(Tag::Latest, view.clock().now()).await;
+            refreshed = self.fetcher.refresh_for(part, Tag::Latest, view.clock().now()).await;
         }
         refreshed.map_err(CallError::Upstream)
     }
