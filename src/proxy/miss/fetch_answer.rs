@@ -121,9 +121,6 @@ impl AnswerFetcher {
             }
             Err(error) => return Err(CallError::Upstream(error)),
         };
-        if let Fetched::Content(Content::Block(block)) = &value {
-            self.head.note_full_fetch(block.hash());
-        }
         let known = match &value {
             Fetched::Short(_) => self.existing.known(asked, fetch),
             Fetched::Other(answer) if answer.is_null() => self.existing.known(asked, fetch),

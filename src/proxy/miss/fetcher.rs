@@ -90,8 +90,21 @@ impl Fetcher {
         Self { head, view, state, existing, store, upstream, verifier, metrics, flights: Coalesce::default() }
     }
 
-    /// Fetches content, or joins a fetch that is recent enough for this arrival.
+    /// Fetches content for a client's call, or joins a fetch that is recent enough for this arrival.
     pub(crate) async fn fetch(
+        self: &Arc<Self>,
+        query: Query,
+        arrival: Stamp,
+    ) -> Result<Shared<Fetched>, UpstreamError> {
+        let shared = self.fetch_ahead(query, arrival).await?;
+        if let Fetched::Content(Content::Block(block)) = &shared.value {
+            self.head.note_full_fetch(block.hash());
+        }
+        Ok(shared)
+    }
+
+    /// Like [`fetch`](Self::fetch), for content that no client has asked for yet.
+    pub(crate) async fn fetch_ahead(
         self: &Arc<Self>,
         query: Query,
         arrival: Stamp,

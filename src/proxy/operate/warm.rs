@@ -272,7 +272,7 @@ impl Warmer {
         if self.state.uncacheable.contains(fetch) {
             return Ok(Err("fetched less than a minute ago and could not be cached".to_owned()));
         }
-        let Shared { value, joined, .. } = self.fetcher.fetch(fetch, self.view.clock().now()).await?;
+        let Shared { value, joined, .. } = self.fetcher.fetch_ahead(fetch, self.view.clock().now()).await?;
         if !joined {
             self.metrics.followed();
         }
