@@ -81,8 +81,8 @@ impl Setting {
         match self {
             Self { proved: true, .. } => &[Source::Receipts, Source::Bloom, Source::Fetched],
             // The proxy has fetched most blocks before a client asks for them.
-            Self { followed: true, .. } => &[Source::Receipts, Source::Bypass],
-            Self { .. } => &[Source::Receipts, Source::Fetched, Source::Forwarded, Source::Bypass],
+            Self { followed: true, .. } => &[Source::Receipts, Source::Forwarded],
+            Self { .. } => &[Source::Receipts, Source::Fetched, Source::Forwarded],
         }
     }
 }

@@ -15,16 +15,16 @@ pub enum Source {
     Bloom,
     /// Receipts fetched for the call.
     Fetched,
-    /// The node, for a part of the range.
+    /// The node, with checks of the logs.
     Forwarded,
-    /// The node, for the whole call.
+    /// The node, without checks: the proxy does not know the numbers of the range. This is rare.
     Bypass,
 }
 
 /// Number of answers to `eth_getLogs` by source, over all programs.
 #[derive(Debug, Default)]
 pub struct LogSources {
-    counts: [AtomicUsize; Source::ALL.len()],
+    counts: [AtomicUsize; Source::COUNT],
     /// Answers with logs, of any source.
     pub found: AtomicUsize,
 }
@@ -32,7 +32,7 @@ pub struct LogSources {
 // === impl Source ===
 
 impl Source {
-    pub const ALL: [Self; 5] = [Self::Receipts, Self::Bloom, Self::Fetched, Self::Forwarded, Self::Bypass];
+    const COUNT: usize = Self::Bypass as usize + 1;
 
     /// Returns the source that `cache-status` names.
     fn of(status: &str) -> Option<Self> {
