@@ -38,8 +38,9 @@ impl MethodLabel {
 
     /// Returns the label of `method`; `other` if the method is not in the list.
     pub fn of(method: &str) -> Self {
-        let other = Query::METHODS.len() + COMMON.len();
-        Self(Self::all().take(other).position(|label| label == method).unwrap_or(other))
+        let position = |labels: &[&str]| labels.iter().position(|label| *label == method);
+        let common = || Query::METHODS.len() + position(&COMMON).unwrap_or(COMMON.len());
+        Self(position(Query::METHODS).unwrap_or_else(common))
     }
 
     /// Returns the index of the label.
