@@ -84,6 +84,7 @@ where
             && first <= last
             && !self.tools.must_prove()
         {
+            self.tools.forwarder.confirm_chain().await?;
             let call = call.with_blocks(run(first, last));
             // A range that ends above the head is the node's to judge, so no endpoint must have reached its end.
             let answering = Box::pin(self.tools.fetcher.find_logs(&call, None));
