@@ -27,13 +27,14 @@ use tokio::{
 };
 
 use super::{
-    FAILURES, ORDINARY,
+    FAILURES, Finished, ORDINARY,
     address::Address,
     check_programs,
     judge::UNAVAILABLE,
-    request, send_body, settings, shorten,
-    step::{Finality, Place, Question, Step, step},
-    world::{Call, State, World},
+    request, send_timed, settings, shorten,
+    sources::LogSources,
+    step::{Finality, Place, Question, Step, log_step, step},
+    world::{Call, State, World, is_error},
 };
 use crate::support::in_memory::{self, InMemory};
 
@@ -89,6 +90,7 @@ struct Seen {
     as_one: AtomicUsize,
     /// Answers while the proxy knew that one node served the wrong chain.
     strange: AtomicUsize,
+    logs: LogSources,
 }
 
 struct Run<'a> {
@@ -98,7 +100,7 @@ struct Run<'a> {
     strange: Option<usize>,
     program: InMemory,
     staleness: Duration,
-    started: Vec<(Asked, JoinHandle<Bytes>)>,
+    started: Vec<(Asked, JoinHandle<Finished>)>,
     /// Whether faults are in force.
     faulty: bool,
     /// Time at which the last fault ended.
@@ -125,6 +127,8 @@ fn happens() -> impl Strategy<Value = Happens> {
     prop_oneof![
         20 => step().prop_map(Happens::Both),
         20 => (0usize..2, one).prop_map(|(node, step)| Happens::One(node, step)),
+        5 => log_step().prop_map(Happens::Both),
+        5 => (0usize..2, log_step()).prop_map(|(node, step)| Happens::One(node, step)),
         2 => (0usize..2).prop_map(Happens::Heal),
         2 => (0usize..2, 0usize..3).prop_map(|(node, higher)| Happens::Stranger(node, higher)),
         2 => Just(Happens::Return),
@@ -132,12 +136,20 @@ fn happens() -> impl Strategy<Value = Happens> {
     ]
 }
 
+// === impl Setting ===
+
+impl Setting {
+    /// Returns the configuration of the proxy with one node.
+    fn ordinary(self) -> super::Setting {
+        super::Setting { switched: self.switched, followed: self.followed, ..ORDINARY }
+    }
+}
+
 // === impl Run ===
 
 impl<'a> Run<'a> {
     fn new(setting: Setting, seen: &'a Seen) -> Self {
-        let ordinary = super::Setting { switched: setting.switched, followed: setting.followed, ..ORDINARY };
-        let (mut config, mut node) = settings(ordinary);
+        let (mut config, mut node) = settings(setting.ordinary());
         let priorities = if setting.in_order { [0, 1] } else { [0, 0] };
         config.upstream.endpoints =
             priorities.map(|priority| EndpointConfig { priority, ..EndpointConfig::at("") }).to_vec();
@@ -223,10 +235,16 @@ impl<'a> Run<'a> {
             Step::ClearFaults => self.clear_faults(),
             Step::Ask(question) | Step::AskOften(question) => {
                 for _ in 0..step.times() {
-                    let asked = self.asked(self.nodes[nodes[0]].call(*question));
-                    let body = send_body(self.program.clone(), request(&asked.call, 1).to_string()).await;
-                    self.judge(&[asked], &body)?;
+                    self.ask(self.nodes[nodes[0]].call(*question)).await?;
                 }
+            }
+            Step::LogsOfKnown { query, receipts } => {
+                let world = &self.nodes[nodes[0]];
+                let call = world.call(Question::Logs(*query));
+                for question in world.about_its_blocks(&call, *receipts) {
+                    self.ask(self.nodes[nodes[0]].call(question)).await?;
+                }
+                self.ask(call).await?;
             }
             Step::Batch(questions) => {
                 let asked: Vec<_> = questions
@@ -235,13 +253,13 @@ impl<'a> Run<'a> {
                     .collect();
                 let calls: Vec<_> =
                     asked.iter().zip(0..).map(|(asked, id)| request(&asked.call, id)).collect();
-                let body = send_body(self.program.clone(), json!(calls).to_string()).await;
-                self.judge(&asked, &body)?;
+                let finished = send_timed(self.program.clone(), json!(calls).to_string()).await;
+                self.judge(&asked, &finished)?;
             }
             Step::Start(question) => {
                 let asked = self.asked(self.nodes[nodes[0]].call(*question));
                 let sending =
-                    tokio::spawn(send_body(self.program.clone(), request(&asked.call, 1).to_string()));
+                    tokio::spawn(send_timed(self.program.clone(), request(&asked.call, 1).to_string()));
                 tokio::task::yield_now().await;
                 self.started.push((asked, sending));
             }
@@ -255,7 +273,6 @@ impl<'a> Run<'a> {
             | Step::FalsePlace { .. }
             | Step::Again(_)
             | Step::StartAnew
-            | Step::LogsOfKnown { .. }
             | Step::RepeatTransaction(_)
             | Step::StartBatch(_)
             | Step::BatchAcross { .. }
@@ -265,10 +282,16 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    async fn ask(&mut self, call: Call) -> Result<(), String> {
+        let asked = self.asked(call);
+        let finished = send_timed(self.program.clone(), request(&asked.call, 1).to_string()).await;
+        self.judge(&[asked], &finished)
+    }
+
     async fn join(&mut self) -> Result<(), String> {
         for (asked, sending) in std::mem::take(&mut self.started) {
-            let body = sending.await.map_err(|error| format!("the task of a call failed: {error}"))?;
-            self.judge(&[asked], &body)?;
+            let finished = sending.await.map_err(|error| format!("the task of a call failed: {error}"))?;
+            self.judge(&[asked], &finished)?;
         }
         Ok(())
     }
@@ -406,18 +429,22 @@ impl<'a> Run<'a> {
         self.agreed.is_some_and(|agreed| agreed + 2 * self.staleness < arrived)
     }
 
-    fn judge(&mut self, asked: &[Asked], body: &Bytes) -> Result<(), String> {
-        let answers = read_answers(body).map_err(|error| error.to_string())?;
+    fn judge(&mut self, asked: &[Asked], finished: &Finished) -> Result<(), String> {
+        let is_alone = asked.len() == 1;
+        let answers = read_answers(&finished.body).map_err(|error| error.to_string())?;
         if answers.len() != asked.len() {
             return Err(format!("{} answers to {} calls", answers.len(), asked.len()));
         }
         for (asked, answer) in asked.iter().zip(answers) {
-            self.judge_answer(asked, &answer.answer.ok_or("neither result nor error")?)?;
+            if let (true, Some(Answer::Result(result))) = (is_alone, &answer.answer) {
+                self.seen.logs.count(&asked.call, &finished.status, result);
+            }
+            self.judge_answer(asked, &finished.status, &answer.answer.ok_or("neither result nor error")?)?;
         }
         Ok(())
     }
 
-    fn judge_answer(&mut self, asked: &Asked, answer: &Answer) -> Result<(), String> {
+    fn judge_answer(&mut self, asked: &Asked, status: &str, answer: &Answer) -> Result<(), String> {
         let result = match answer {
             Answer::Result(result) => result,
             Answer::Error(error) => {
@@ -470,11 +497,19 @@ impl<'a> Run<'a> {
             }
             return Ok(());
         }
+        // Each tag has its own time stamp.
+        let is_of_tags = |(node, from): (&World, usize)| {
+            let states = &node.states[from..];
+            states.iter().any(|state| node.allows_range(&asked.call, state, states, result))
+        };
+        if asked.call.has_its_own_time() && counted.iter().zip(held).any(is_of_tags) {
+            return Ok(());
+        }
         if self.was_head(&asked.call, held, result) {
             return Ok(());
         }
         Err(format!(
-            "{} {} was answered with {}\nwhich no state from {held:?} on allows; as one: {as_one}; \
+            "{} {} was answered with {}\nwith {status}, which no state from {held:?} on allows; as one: {as_one}; \
              now the heads are {:?}",
             asked.call.method,
             asked.call.params,
@@ -510,7 +545,8 @@ fn one_is_higher(nodes: &[World; 2]) -> bool {
 /// branches.
 fn would_say(node: &World, call: &Call, state: &State, result: &Bytes) -> bool {
     let lacks = call.block().is_some_and(|block| !state.visible.contains(&block));
-    (lacks && result == "null") || node.allows(call, state, result)
+    let denies = if call.asks_for_logs() { is_error(result) } else { result == "null" };
+    (lacks && denies) || node.allows(call, state, result)
 }
 
 fn run(setting: Setting, seen: &Seen, steps: &[Happens]) -> Result<(), String> {
@@ -534,6 +570,8 @@ fn check(setting: Setting, programs: u32) {
     for happened in [&seen.forked, &seen.as_one, &seen.failures, &seen.strange] {
         assert!(happened.load(Relaxed) > 0, "{seen:?}");
     }
+    assert!(seen.logs.found.load(Relaxed) > 0, "no answer has logs");
+    seen.logs.assert_reached(setting.ordinary().log_sources(), programs);
 }
 
 const IN_ORDER: Setting = Setting { in_order: true, switched: false, followed: false };

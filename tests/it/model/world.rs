@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use std::{cell::RefCell, collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::{self, Instant};
 
+pub use self::logs::is_error;
 use self::logs::{TrueLog, bounds_in};
 use super::{
     judge::UNREST,
@@ -181,7 +182,10 @@ impl Call {
 
     /// Returns whether the call names a number above the visible head of this state.
     pub fn is_above(&self, state: &State) -> bool {
-        matches!(self.subject, Subject::Number(number) if number >= state.visible.len() as u64)
+        let (Subject::Number(number) | Subject::Range(_, Bound::Number(number))) = self.subject else {
+            return false;
+        };
+        number >= state.visible.len() as u64
     }
 
     /// Returns whether the answer identifies the head.
