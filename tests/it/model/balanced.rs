@@ -9,6 +9,7 @@
 //! - After the proxy has shown a block as `latest` or below `latest`, it must not answer `null` about this block or its
 //!   content for a while, as long as every replica has the block or is behind it on the same branch, and no replica lacks
 //!   a block between that block and a newer head. The call may fail instead.
+//! - Logs for which a replica alone vouches may be incomplete while replicas differ, but not of several branches.
 //! - The tags of a batch follow the same rules as with one node.
 //! - A failure needs a reason: replicas that differ, or a chain that changed a moment ago.
 //!
@@ -51,7 +52,8 @@ use super::{
     FAILURES, FINAL_MARGIN, ORDINARY, check_programs,
     judge::{Asked, Finished, UNREST},
     request_all, send_timed, settings, shorten,
-    step::{Place, Question, Step, question},
+    sources::{LogSources, is_forwarded},
+    step::{Place, Question, Step, log_step, question},
     tags::judge_tags,
     world::{Call, Hash, State, World},
 };
@@ -105,6 +107,7 @@ struct Seen {
     orphaned: AtomicUsize,
     /// Answers to calls that must not be answered with `null`.
     known: AtomicUsize,
+    logs: LogSources,
 }
 
 /// One of the nodes behind the URL.
@@ -184,6 +187,7 @@ fn happens() -> impl Strategy<Value = Happens> {
     ];
     prop_oneof![
         40 => step.prop_map(Happens::Step),
+        10 => log_step().prop_map(Happens::Step),
         6 => (0usize..3, 0usize..4).prop_map(|(replica, changes)| Happens::Lag { replica, changes }),
         3 => (0usize..3, any::<bool>()).prop_map(|(replica, restart)| Happens::StayBehind { replica, restart }),
         5 => any::<bool>().prop_map(|full| Happens::AskOrphaned { full }),
@@ -214,6 +218,15 @@ fn balancer(replicas: &[Replica], picks: Picks) -> Transport {
         let pick = picks.pick(&calls);
         transports[usize::try_from(pick % transports.len() as u64).unwrap()].clone().oneshot(calls)
     }))
+}
+
+// === impl Setting ===
+
+impl Setting {
+    /// Returns the configuration of the proxy with one node.
+    fn ordinary(self) -> super::Setting {
+        super::Setting { followed: self.followed, ..ORDINARY }
+    }
 }
 
 // === impl Picks ===
@@ -258,7 +271,7 @@ impl Replica {
 
 impl<'a> Run<'a> {
     fn new(setting: Setting, seen: &'a Seen) -> Self {
-        let (mut config, mut node) = settings(super::Setting { followed: setting.followed, ..ORDINARY });
+        let (mut config, mut node) = settings(setting.ordinary());
         config.upstream.endpoints = vec![EndpointConfig::at("")];
         // A replica does not serve blocks that are not on its own branch.
         node.keep_orphans = false;
@@ -316,12 +329,22 @@ impl<'a> Run<'a> {
 
     async fn step(&mut self, step: &Step) -> Result<(), String> {
         match step {
-            Step::Ask(question) => self.ask(&[*question]).await?,
+            Step::Ask(question) | Step::AskOften(question) => {
+                for _ in 0..step.times() {
+                    self.ask(&[*question]).await?;
+                }
+            }
             Step::Batch(questions) => self.ask(questions).await?,
-            Step::Start(question) => {
-                let (asked, body) = self.packet(&[*question]);
-                self.started.push((asked, tokio::spawn(send_timed(self.program.clone(), body))));
-                tokio::task::yield_now().await;
+            Step::Start(question) => self.start(&[*question]).await,
+            Step::StartBatch(questions) => self.start(questions).await,
+            // The model with one node covers these steps.
+            Step::Overtake { .. } | Step::BatchAcross { .. } => {}
+            Step::LogsOfKnown { query, receipts } => {
+                let question = Question::Logs(*query);
+                let of_blocks = self.world.about_its_blocks(&self.world.call(question), *receipts);
+                for question in of_blocks.into_iter().chain([question]) {
+                    self.ask(&[question]).await?;
+                }
             }
             Step::Join => self.join().await?,
             Step::Wait(millis) => {
@@ -335,6 +358,12 @@ impl<'a> Run<'a> {
             }
         }
         Ok(())
+    }
+
+    async fn start(&mut self, questions: &[Question]) {
+        let (asked, body) = self.packet(questions);
+        self.started.push((asked, tokio::spawn(send_timed(self.program.clone(), body))));
+        tokio::task::yield_now().await;
     }
 
     async fn join(&mut self) -> Result<(), String> {
@@ -475,7 +504,10 @@ impl<'a> Run<'a> {
             return Err(format!("{} answers to {} calls", answers.len(), asked.len()));
         }
         for (asked, answer) in asked.iter().zip(&answers) {
-            self.judge_answer(asked, answer, finished.at)?;
+            if let ([_], Answer::Result(result)) = (&answers[..], answer) {
+                self.seen.logs.count(&asked.call, &finished.status, result);
+            }
+            self.judge_answer(asked, answer, finished)?;
         }
         match asked.first() {
             Some(first) if !self.is_regressed(first.arrived, finished.at) => {
@@ -485,8 +517,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn judge_answer(&mut self, asked: &Asked, answer: &Answer, at: Instant) -> Result<(), String> {
-        let call = &asked.call;
+    fn judge_answer(&mut self, asked: &Asked, answer: &Answer, finished: &Finished) -> Result<(), String> {
+        let (call, at) = (&asked.call, finished.at);
         let result = match answer {
             Answer::Result(result) => result,
             Answer::Error(error) => {
@@ -517,16 +549,18 @@ impl<'a> Run<'a> {
             || self.states(earliest, at).any(|state| self.world.allows_as_head(call, state, at, result))
             || self.states(earliest, at).any(|state| self.allows_instead_of_orphan(call, state, at, result))
             || ever.iter().any(|state| self.world.allows_as_final(call, state, result))
+            || self.allows_incomplete(asked, finished, result)
         {
             drop(held);
             self.note_told(call, result, at);
             return Ok(());
         }
         Err(format!(
-            "{} {} was answered with {}\nwhich no replica says: they show {:?}; the newest state is {}, {} is final",
+            "{} {} was answered with {}\nwith {}, which no replica says: they show {:?}; the newest state is {}, {} is final",
             call.method,
             call.params,
             shorten(result),
+            finished.status,
             self.replicas.iter().map(Replica::state).collect::<Vec<_>>(),
             self.world.last(),
             self.world.called_final,
@@ -550,6 +584,16 @@ impl<'a> Run<'a> {
         };
         let mut kept = states.iter().filter(|kept| self.world.allows(call, kept, result));
         call.names_the_head() && kept.any(contradicts)
+    }
+
+    /// Returns whether logs may be missing in `result`, because a replica searched blocks that it lacks. The logs that are
+    /// there must be those of one branch.
+    fn allows_incomplete(&self, asked: &Asked, finished: &Finished, result: &Bytes) -> bool {
+        let from = asked.arrived.checked_sub(UNREST).unwrap_or(asked.arrived);
+        let is_part = |state: &State| self.world.allows_part(&asked.call, state, result);
+        is_forwarded(&finished.status)
+            && !self.is_calm(asked.arrived, finished.at)
+            && self.states(from, finished.at).any(is_part)
     }
 
     fn note_circumstances(&self) {
@@ -641,6 +685,8 @@ fn check(setting: Setting, programs: u32) {
     println!("{setting:?}: {seen:?}");
     assert!(seen.apart.load(Relaxed) > 0 && seen.known.load(Relaxed) > 0, "{seen:?}");
     assert!(seen.orphaned.load(Relaxed) > 0 || !setting.fast_finality, "{seen:?}");
+    assert!(seen.logs.found.load(Relaxed) > 0, "no answer has logs");
+    seen.logs.assert_reached(setting.ordinary().log_sources(), programs);
 }
 
 #[test]
