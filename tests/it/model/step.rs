@@ -4,7 +4,7 @@ mod logs;
 
 use proptest::prelude::*;
 
-pub use self::logs::{LogFilter, LogQuery, Pick, Span, log_question, log_step};
+pub use self::logs::{LogFilter, LogQuery, Pick, Span, log_question, log_question_about, log_step};
 use super::world::Hash;
 
 /// One step of a program. Indexes (`u16`) select among the blocks and transactions that exist when the step runs.

@@ -26,7 +26,7 @@ use tokio::{runtime::Builder, time::Instant};
 use self::run::Run;
 use super::{
     check_programs,
-    step::{Finality, Place, Question, Step, question, step},
+    step::{Finality, Place, Question, Span, Step, log_question_about, question, step},
 };
 use crate::support::redis::redis;
 
@@ -118,6 +118,10 @@ struct Seen {
 fn final_question() -> impl Strategy<Value = Question> {
     // The questions use few places, so that calls repeat, at the heights at which blocks are replaced.
     let place = prop_oneof![(16i8..24).prop_map(Place::Below), (38u64..46).prop_map(Place::At)];
+    let span = prop_oneof![
+        2 => (16i8..24, 0u8..5).prop_map(|(last, before)| Span::Numbers { last, before }),
+        1 => any::<u16>().prop_map(Span::Hash),
+    ];
     let transaction = prop_oneof![any::<u16>(), 76u16..92].prop_map(|choice| choice | 1);
     prop_oneof![
         3 => (place.clone(), any::<bool>()).prop_map(|(place, full)| Question::BlockByNumber(place, full)),
@@ -125,6 +129,7 @@ fn final_question() -> impl Strategy<Value = Question> {
         1 => (place, 0u8..3).prop_map(|(place, index)| Question::TransactionAtNumber(place, index)),
         2 => transaction.clone().prop_map(Question::TransactionByHash),
         2 => transaction.prop_map(Question::Receipt),
+        3 => log_question_about(span.boxed()),
     ]
 }
 

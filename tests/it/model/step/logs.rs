@@ -101,12 +101,16 @@ fn query(span: BoxedStrategy<Span>) -> BoxedStrategy<LogQuery> {
 }
 
 pub fn log_question() -> BoxedStrategy<Question> {
-    query(span()).prop_map(Question::Logs).boxed()
+    log_question_about(span())
+}
+
+pub fn log_question_about(span: BoxedStrategy<Span>) -> BoxedStrategy<Question> {
+    query(span).prop_map(Question::Logs).boxed()
 }
 
 /// Returns the steps that ask for logs.
 pub fn log_step() -> BoxedStrategy<Step> {
-    let tagged = prop_oneof![query(tagged_span()).prop_map(Question::Logs), tagged_question()].boxed();
+    let tagged = prop_oneof![log_question_about(tagged_span()), tagged_question()].boxed();
     let mixed = proptest::collection::vec(prop_oneof![log_question(), question()].boxed(), 2..8).boxed();
     prop_oneof![
         8 => log_question().prop_map(Step::Ask),
