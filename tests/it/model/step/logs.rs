@@ -108,11 +108,12 @@ pub fn log_question_about(span: BoxedStrategy<Span>) -> BoxedStrategy<Question> 
     query(span).prop_map(Question::Logs).boxed()
 }
 
-/// Returns the steps that ask for logs.
+/// Returns the steps that ask for logs, or mine blocks with many of them.
 pub fn log_step() -> BoxedStrategy<Step> {
     let tagged = prop_oneof![log_question_about(tagged_span()), tagged_question()].boxed();
     let mixed = proptest::collection::vec(prop_oneof![log_question(), question()].boxed(), 2..8).boxed();
     prop_oneof![
+        3 => (1usize..5, 3usize..6).prop_map(|(blocks, transactions)| Step::Mine(blocks, transactions)),
         8 => log_question().prop_map(Step::Ask),
         1 => log_question().prop_map(Step::AskOften),
         4 => (query(span()), any::<bool>())
