@@ -340,10 +340,8 @@ impl<'a> Run<'a> {
             // The model with one node covers these steps.
             Step::Overtake { .. } | Step::BatchAcross { .. } => {}
             Step::LogsOfKnown { query, receipts } => {
-                let question = Question::Logs(*query);
-                let of_blocks = self.world.about_its_blocks(&self.world.call(question), *receipts);
-                for question in of_blocks.into_iter().chain([question]) {
-                    self.ask(&[question]).await?;
+                for call in self.world.logs_of_known(*query, *receipts) {
+                    self.ask(&[call.question]).await?;
                 }
             }
             Step::Join => self.join().await?,

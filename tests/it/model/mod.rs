@@ -223,11 +223,9 @@ impl<'a> Run<'a> {
                 }
             }
             Step::LogsOfKnown { query, receipts } => {
-                let call = self.world.call(Question::Logs(*query));
-                for question in self.world.about_its_blocks(&call, *receipts) {
-                    self.ask(self.world.call(question)).await?;
+                for call in self.world.logs_of_known(*query, *receipts) {
+                    self.ask(call).await?;
                 }
-                self.ask(call).await?;
             }
             Step::Join => self.join().await?,
             Step::Send => self.send().await,

@@ -239,12 +239,9 @@ impl<'a> Run<'a> {
                 }
             }
             Step::LogsOfKnown { query, receipts } => {
-                let world = &self.nodes[nodes[0]];
-                let call = world.call(Question::Logs(*query));
-                for question in world.about_its_blocks(&call, *receipts) {
-                    self.ask(self.nodes[nodes[0]].call(question)).await?;
+                for call in self.nodes[nodes[0]].logs_of_known(*query, *receipts) {
+                    self.ask(call).await?;
                 }
-                self.ask(call).await?;
             }
             Step::Batch(questions) => {
                 let asked: Vec<_> = questions

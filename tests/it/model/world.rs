@@ -13,7 +13,7 @@ pub use self::logs::is_error;
 use self::logs::{TrueLog, bounds_in};
 use super::{
     judge::UNREST,
-    step::{Again, Failure, Finality, Place, Question, Step},
+    step::{Again, Failure, Finality, LogQuery, Place, Question, Step},
 };
 
 pub type Hash = alloy_primitives::B256;
@@ -583,8 +583,9 @@ impl World {
         })
     }
 
-    /// Returns questions about the blocks of a call in the current state.
-    pub fn about_its_blocks(&self, call: &Call, receipts: bool) -> Vec<Question> {
+    /// Returns calls for the blocks of an `eth_getLogs` in the current state, or for their receipts, and then for the logs.
+    pub fn logs_of_known(&self, query: LogQuery, receipts: bool) -> Vec<Call> {
+        let call = self.log_call(query);
         let place = |hash: &Hash| match call.subject {
             Subject::Range(..) => self.number(*hash).map_or(Place::Latest, Place::At),
             _ => Place::Hash(*hash),
@@ -597,7 +598,7 @@ impl World {
             (Place::Hash(hash), false) => Question::BlockByHash(self.choice_of(hash), true),
             (place, false) => Question::BlockByNumber(place, true),
         };
-        places.map(ask).collect()
+        places.map(|place| self.call(ask(place))).chain([call.clone()]).collect()
     }
 
     /// Returns the choice that selects this block.
