@@ -541,15 +541,17 @@ impl<'a> Run<'a> {
             ));
         }
         let earliest = asked.arrived.checked_sub(self.config.chain.max_staleness).unwrap_or(asked.arrived);
-        let mut held = self.states(earliest, at);
+        let held: Vec<_> = self.states(earliest, at).collect();
+        // Each tag has its own time stamp.
+        let is_of_tags = |state: &&State| self.world.allows_range(call, state, held.iter().copied(), result);
         let ever = &self.world.states[..=self.world.last_at(at)];
-        if held.any(|state| self.world.allows(call, state, result))
-            || self.states(earliest, at).any(|state| self.world.allows_as_head(call, state, at, result))
-            || self.states(earliest, at).any(|state| self.allows_instead_of_orphan(call, state, at, result))
+        if held.iter().any(|state| self.world.allows(call, state, result))
+            || held.iter().any(|state| self.world.allows_as_head(call, state, at, result))
+            || held.iter().any(|state| self.allows_instead_of_orphan(call, state, at, result))
+            || (call.has_its_own_time() && held.iter().any(is_of_tags))
             || ever.iter().any(|state| self.world.allows_as_final(call, state, result))
             || self.allows_incomplete(asked, finished, result)
         {
-            drop(held);
             self.note_told(call, result, at);
             return Ok(());
         }

@@ -193,11 +193,17 @@ impl World {
 
     /// Returns whether the node would have answered a call by range with `result` in this state, if `safe` and
     /// `finalized` meant a block of one of the states `tags`.
-    pub fn allows_range(&self, call: &Call, state: &State, tags: &[State], result: &Bytes) -> bool {
+    pub fn allows_range<'a>(
+        &self,
+        call: &Call,
+        state: &State,
+        tags: impl IntoIterator<Item = &'a State> + Clone,
+        result: &Bytes,
+    ) -> bool {
         let Subject::Range(from, to) = call.subject else { return false };
         let meanings = |bound: Bound| match bound {
             Bound::Tag(Place::Safe | Place::Finalized) => {
-                tags.iter().map(|state| bounds_in(state, bound)).collect()
+                tags.clone().into_iter().map(|state| bounds_in(state, bound)).collect()
             }
             Bound::Tag(_) | Bound::Number(_) => vec![bounds_in(state, bound)],
         };
