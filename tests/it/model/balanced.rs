@@ -9,7 +9,8 @@
 //! - After the proxy has shown a block as `latest` or below `latest`, it must not answer `null` about this block or its
 //!   content for a while, as long as every replica has the block or is behind it on the same branch, and no replica lacks
 //!   a block between that block and a newer head. The call may fail instead.
-//! - Logs for which a replica alone vouches may be incomplete while replicas differ, but not of several branches.
+//! - Logs for which a replica alone vouches may be incomplete while replicas differ. Those of one block are of one branch,
+//!   and so are those of all blocks if the proxy knows the blocks.
 //! - The tags of a batch follow the same rules as with one node.
 //! - A failure needs a reason: replicas that differ, or a chain that changed a moment ago.
 //!
@@ -53,7 +54,7 @@ use super::{
     judge::{Asked, Finished, UNREST},
     request_all, send_timed, settings, shorten,
     sources::{LogSources, is_forwarded},
-    step::{Place, Question, Step, log_step, question},
+    step::{Place, Question, Span, Step, log_question_about, log_step, question},
     tags::judge_tags,
     world::{Call, Hash, State, World},
 };
@@ -79,6 +80,9 @@ enum Happens {
     AskOrphaned { full: bool },
     /// Keeps all replicas but one behind a new block. A client sees it as `latest`, and another asks for its content.
     ShowHead { ahead: usize, question: Question },
+    /// Keeps a replica behind a reorg that moves logs to other blocks. The proxy sees each new block as `latest`, a client
+    /// reads the newest receipts, and another asks for logs.
+    SearchBranches { behind: usize, deal: Vec<u8>, logs: Question },
     /// A consumer makes the calls of one turn.
     Consume(Consumer),
     /// Changes the replica that each request reaches.
@@ -151,6 +155,8 @@ struct Run<'a> {
     told: Vec<Told>,
     /// A number at which a replica showed an orphan.
     orphaned: Option<u64>,
+    /// Whether the proxy knows the blocks of one branch at the numbers of the next call.
+    knows_branch: bool,
     seen: &'a Seen,
 }
 
@@ -166,6 +172,7 @@ fn happens() -> impl Strategy<Value = Happens> {
         2 => question(),
     ]
     .boxed();
+    let of_branches = (3u8..6).prop_map(|before| Span::Numbers { last: 0, before });
     let head = Place::Below(0);
     let of_head = prop_oneof![
         2 => Just(Question::Receipt(0)),
@@ -192,6 +199,8 @@ fn happens() -> impl Strategy<Value = Happens> {
         3 => (0usize..3, any::<bool>()).prop_map(|(replica, restart)| Happens::StayBehind { replica, restart }),
         5 => any::<bool>().prop_map(|full| Happens::AskOrphaned { full }),
         4 => (0usize..3, of_head).prop_map(|(ahead, question)| Happens::ShowHead { ahead, question }),
+        4 => (0usize..3, proptest::collection::vec(any::<u8>(), 4..12), log_question_about(of_branches.boxed()))
+            .prop_map(|(behind, deal, logs)| Happens::SearchBranches { behind, deal, logs }),
         3 => any::<u64>().prop_map(Happens::Shift),
         2 => Just(Happens::CatchUp),
         3 => Just(Happens::Restart),
@@ -294,6 +303,7 @@ impl<'a> Run<'a> {
             started: Vec::new(),
             told: Vec::new(),
             orphaned: None,
+            knows_branch: false,
             seen,
         }
     }
@@ -313,6 +323,21 @@ impl<'a> Run<'a> {
                 self.step(&Step::Wait(1_001)).await?;
                 self.ask(&[Question::BlockByNumber(Place::Latest, false)]).await?;
                 self.ask(&[*question]).await?;
+            }
+            Happens::SearchBranches { behind, deal, logs } => {
+                self.catch_up();
+                for _ in 0..6 {
+                    self.step(&Step::Mine(1, 3)).await?;
+                    self.step(&Step::Wait(1_001)).await?;
+                    self.ask(&[Question::BlockByNumber(Place::Latest, false)]).await?;
+                }
+                self.replicas[*behind].lag = 1;
+                self.step(&Step::Shuffle { depth: 3, deal: deal.clone() }).await?;
+                self.step(&Step::Wait(1_001)).await?;
+                self.ask(&[Question::BlockReceipts(Place::Below(0))]).await?;
+                self.knows_branch = true;
+                self.ask(&[*logs]).await?;
+                self.knows_branch = false;
             }
             Happens::AskOrphaned { full } => {
                 if let Some(number) = self.orphaned {
@@ -587,13 +612,14 @@ impl<'a> Run<'a> {
     }
 
     /// Returns whether logs may be missing in `result`, because a replica searched blocks that it lacks. The logs that are
-    /// there must be those of one branch.
+    /// there must be those of one branch, if the proxy can know its blocks.
     fn allows_incomplete(&self, asked: &Asked, finished: &Finished, result: &Bytes) -> bool {
         let from = asked.arrived.checked_sub(UNREST).unwrap_or(asked.arrived);
-        let is_part = |state: &State| self.world.allows_part(&asked.call, state, result);
+        let states: Vec<_> = self.states(from, finished.at).collect();
+        let is_part = |states: &[&State]| self.world.allows_part(&asked.call, states, result);
         is_forwarded(&finished.status)
             && !self.is_calm(asked.arrived, finished.at)
-            && self.states(from, finished.at).any(is_part)
+            && if self.knows_branch { states.chunks(1).any(is_part) } else { is_part(&states) }
     }
 
     fn note_circumstances(&self) {
