@@ -9,8 +9,8 @@
 //! - After the proxy has shown a block as `latest` or below `latest`, it must not answer `null` about this block or its
 //!   content for a while, as long as every replica has the block or is behind it on the same branch, and no replica lacks
 //!   a block between that block and a newer head. The call may fail instead.
-//! - Logs for which a replica alone vouches may be incomplete while replicas differ. Those of one block are of one branch,
-//!   and so are those of all blocks if the proxy knows the blocks.
+//! - A forwarded run may lack logs of blocks that its replica does not have. The logs in an answer are of one branch if
+//!   the proxy knows the canonical block at each number of the range.
 //! - The tags of a batch follow the same rules as with one node.
 //! - A failure needs a reason: replicas that differ, or a chain that changed a moment ago.
 //!
@@ -332,7 +332,8 @@ impl<'a> Run<'a> {
                     self.ask(&[Question::BlockByNumber(Place::Latest, false)]).await?;
                 }
                 self.replicas[*behind].lag = 1;
-                self.step(&Step::Shuffle { depth: 3, deal: deal.clone() }).await?;
+                // A short branch, so that the proxy finds its link to the blocks below.
+                self.step(&Step::Shuffle { depth: 2, deal: deal.clone() }).await?;
                 self.step(&Step::Wait(1_001)).await?;
                 self.ask(&[Question::BlockReceipts(Place::Below(0))]).await?;
                 self.knows_branch = true;
@@ -581,7 +582,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         Err(format!(
-            "{} {} was answered with {}\nwith {}, which no replica says: they show {:?}; the newest state is {}, {} is final",
+            "{} {} was answered with {}\n({}), which no replica says: they show {:?}; the newest state is {}, {} is final",
             call.method,
             call.params,
             shorten(result),
@@ -611,8 +612,8 @@ impl<'a> Run<'a> {
         call.names_the_head() && kept.any(contradicts)
     }
 
-    /// Returns whether logs may be missing in `result`, because a replica searched blocks that it lacks. The logs that are
-    /// there must be those of one branch, if the proxy can know its blocks.
+    /// Returns whether `result` is a search in which replicas left out the logs of blocks that they lack. If the proxy knows
+    /// the branch, all logs must be of one branch.
     fn allows_incomplete(&self, asked: &Asked, finished: &Finished, result: &Bytes) -> bool {
         let from = asked.arrived.checked_sub(UNREST).unwrap_or(asked.arrived);
         let states: Vec<_> = self.states(from, finished.at).collect();
@@ -711,7 +712,6 @@ fn check(setting: Setting, programs: u32) {
     println!("{setting:?}: {seen:?}");
     assert!(seen.apart.load(Relaxed) > 0 && seen.known.load(Relaxed) > 0, "{seen:?}");
     assert!(seen.orphaned.load(Relaxed) > 0 || !setting.fast_finality, "{seen:?}");
-    assert!(seen.logs.found.load(Relaxed) > 0, "no answer has logs");
     seen.logs.assert_reached(setting.ordinary().log_sources(), programs);
 }
 

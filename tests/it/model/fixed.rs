@@ -414,3 +414,17 @@ fn logs_of_latest_are_those_of_a_head_across_a_reorg() {
     ];
     run(Setting { development: true, ..ORDINARY }, &steps).unwrap();
 }
+
+/// The node begins to lag after the proxy has seen its head.
+#[test]
+fn logs_of_a_node_that_begins_to_lag_are_not_left_out() {
+    let steps = [
+        Step::Mine(6, 3),
+        Step::Ask(Question::BlockReceipts(Place::Latest)),
+        Step::Lag(3),
+        Step::Ask(all_logs(Span::Numbers { last: 0, before: 5 })),
+    ];
+    for followed in [false, true] {
+        run(Setting { followed, ..ORDINARY }, &steps).unwrap();
+    }
+}

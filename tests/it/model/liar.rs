@@ -284,7 +284,6 @@ fn check(setting: Setting, programs: u32) {
     let program = proptest::collection::vec(happens(), 1..60);
     check_programs(programs, &program, &setting, |steps| run(setting, &seen, steps));
     println!("{setting:?}: {seen:?}");
-    assert!(seen.logs.found.load(Relaxed) > 0, "no answer has logs");
     let sources = match setting.demand {
         Demand::Full => &[Source::Receipts, Source::Bloom, Source::Fetched][..],
         Demand::Auto | Demand::Structural => {

@@ -394,7 +394,6 @@ fn check(setting: Setting, programs: u32) {
     let compressed = COMPRESSED.load(Relaxed);
     println!("{compressed} answers were gzip-compressed");
     let few = are_few(programs);
-    assert!(sources.found.load(Relaxed) > 0 || few, "no answer has logs");
     sources.assert_reached(setting.log_sources(), programs);
     assert!(compressed > 0 || few, "no answer was gzip-compressed: the tests no longer cover gzip");
 }

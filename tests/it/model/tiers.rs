@@ -98,6 +98,8 @@ enum Happens {
 struct Seen {
     steps: AtomicU64,
     answers: AtomicU64,
+    /// Answers with logs.
+    logs: AtomicU64,
     /// Answers that are allowed only because the proxy may still serve replaced finalized blocks.
     believed: AtomicU64,
     errors: AtomicU64,
@@ -229,6 +231,7 @@ fn check(test: &str, setting: Setting, programs: u32) {
     let count = |counter: &AtomicU64| counter.load(Relaxed);
     assert!(count(&seen.disk) > 3, "the tests no longer read the disk tier");
     assert!(count(&seen.redis) > 3 || !has_redis, "the tests no longer read the Redis tier");
+    assert!(count(&seen.logs) > 0, "no answer has logs");
     assert!(count(&seen.errors) < count(&seen.answers) / 4, "too many calls fail");
     assert!(count(&seen.unexplained) <= count(&seen.answers) / 100, "too many calls fail without a reason");
 }

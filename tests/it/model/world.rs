@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use std::{cell::RefCell, collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::{self, Instant};
 
-pub use self::logs::is_error;
 use self::logs::{TrueLog, bounds_in};
 use super::{
     judge::UNREST,
@@ -180,7 +179,7 @@ impl Call {
         matches!(self.subject, Subject::Nothing) || names_latest()
     }
 
-    /// Returns whether the call names a number above the visible head of this state.
+    /// Returns whether the call names a number, or a range that ends at a number, above the visible head of this state.
     pub fn is_above(&self, state: &State) -> bool {
         let (Subject::Number(number) | Subject::Range(_, Bound::Number(number))) = self.subject else {
             return false;

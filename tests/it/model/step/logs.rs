@@ -104,6 +104,7 @@ pub fn log_question() -> BoxedStrategy<Question> {
     log_question_about(span())
 }
 
+/// Returns questions for the logs of these blocks.
 pub fn log_question_about(span: BoxedStrategy<Span>) -> BoxedStrategy<Question> {
     query(span).prop_map(Question::Logs).boxed()
 }

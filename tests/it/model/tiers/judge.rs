@@ -84,6 +84,8 @@ impl Run<'_> {
         };
         self.seen.answers.fetch_add(1, Relaxed);
         let call = &asked.call;
+        let has_logs = call.asks_for_logs() && result.starts_with(b"[{");
+        self.seen.logs.fetch_add(u64::from(has_logs), Relaxed);
         let earliest = asked.arrived.checked_sub(STALENESS).unwrap_or(asked.arrived);
         // For each node, the first allowed state: the state at `earliest`, or a later one if a write or a shown head
         // excludes it.
