@@ -53,8 +53,8 @@ use super::{
     FAILURES, FINAL_MARGIN, ORDINARY, check_programs,
     judge::{Asked, Finished, UNREST},
     request_all, send_timed, settings, shorten,
-    sources::{LogSources, is_forwarded},
-    step::{Place, Question, Span, Step, log_question_about, log_step, question},
+    sources::{LogSources, Source, is_forwarded},
+    step::{LogFilter, LogQuery, Pick, Place, Question, Span, Step, log_question_about, log_step, question},
     tags::judge_tags,
     world::{Call, Hash, State, World},
 };
@@ -81,8 +81,9 @@ enum Happens {
     /// Keeps all replicas but one behind a new block. A client sees it as `latest`, and another asks for its content.
     ShowHead { ahead: usize, question: Question },
     /// Keeps a replica behind a reorg that moves logs to other blocks. The proxy sees each new block as `latest`, a client
-    /// reads the newest receipts, and another asks for logs.
-    SearchBranches { behind: usize, deal: Vec<u8>, logs: Question },
+    /// reads the newest receipts, and another asks for logs. If `is_linked` is set, the proxy must know the blocks of the new
+    /// branch; it may not find them at replicas that lag.
+    SearchBranches { behind: usize, deal: Vec<u8>, logs: Question, is_linked: bool },
     /// A consumer makes the calls of one turn.
     Consume(Consumer),
     /// Changes the replica that each request reaches.
@@ -200,7 +201,7 @@ fn happens() -> impl Strategy<Value = Happens> {
         5 => any::<bool>().prop_map(|full| Happens::AskOrphaned { full }),
         4 => (0usize..3, of_head).prop_map(|(ahead, question)| Happens::ShowHead { ahead, question }),
         4 => (0usize..3, proptest::collection::vec(any::<u8>(), 4..12), log_question_about(of_branches.boxed()))
-            .prop_map(|(behind, deal, logs)| Happens::SearchBranches { behind, deal, logs }),
+            .prop_map(|(behind, deal, logs)| Happens::SearchBranches { behind, deal, logs, is_linked: false }),
         3 => any::<u64>().prop_map(Happens::Shift),
         2 => Just(Happens::CatchUp),
         3 => Just(Happens::Restart),
@@ -324,7 +325,7 @@ impl<'a> Run<'a> {
                 self.ask(&[Question::BlockByNumber(Place::Latest, false)]).await?;
                 self.ask(&[*question]).await?;
             }
-            Happens::SearchBranches { behind, deal, logs } => {
+            Happens::SearchBranches { behind, deal, logs, is_linked } => {
                 self.catch_up();
                 for _ in 0..6 {
                     self.step(&Step::Mine(1, 3)).await?;
@@ -332,11 +333,10 @@ impl<'a> Run<'a> {
                     self.ask(&[Question::BlockByNumber(Place::Latest, false)]).await?;
                 }
                 self.replicas[*behind].lag = 1;
-                // A short branch, so that the proxy finds its link to the blocks below.
                 self.step(&Step::Shuffle { depth: 2, deal: deal.clone() }).await?;
                 self.step(&Step::Wait(1_001)).await?;
                 self.ask(&[Question::BlockReceipts(Place::Below(0))]).await?;
-                self.knows_branch = true;
+                self.knows_branch = *is_linked;
                 self.ask(&[*logs]).await?;
                 self.knows_branch = false;
             }
@@ -749,6 +749,25 @@ fn orphan_of_a_lagging_replica_is_not_final() {
                 .unwrap_or_else(|error| panic!("{replica}, {shift}: {error}"));
         }
     }
+}
+
+/// A replica that lags behind a reorg searches a part of the range.
+#[test]
+fn logs_of_known_blocks_are_of_one_branch() {
+    let filter = LogFilter { example: 0, address: Pick::Any, topics: [Pick::Any; 4], positions: 0 };
+    let logs = Question::Logs(LogQuery { span: Span::Numbers { last: 0, before: 4 }, filter });
+    let seen = Seen::default();
+    for behind in 0..3 {
+        for shift in 0..12 {
+            // The new branch is as long as the old one, so that the proxy finds its link to the blocks below.
+            let deal = vec![0, 1, 2, 1, 0];
+            let search = Happens::SearchBranches { behind, deal, logs, is_linked: true };
+            let steps = [Happens::Shift(shift), search];
+            run(Setting { fast_finality: false, followed: false }, &seen, &steps)
+                .unwrap_or_else(|error| panic!("{behind}, {shift}: {error}"));
+        }
+    }
+    seen.logs.assert_reached(&[Source::Forwarded], 100);
 }
 
 /// Most replicas lack the head that the proxy has just shown.
