@@ -428,3 +428,22 @@ fn logs_of_a_node_that_begins_to_lag_are_not_left_out() {
         run(Setting { followed, ..ORDINARY }, &steps).unwrap();
     }
 }
+
+/// After its restart the node serves another chain, and then replaces a block whose number is final on the right chain.
+#[test]
+fn logs_of_the_wrong_chain_may_be_of_two_branches() {
+    // Nodes differ about logs without topics, so the node searches the blocks that have some.
+    let filter = LogFilter { example: 0, address: Pick::Any, topics: [Pick::Any; 4], positions: 1 };
+    let span = Span::Numbers { last: 3, before: 1 };
+    let steps = [
+        Step::Mine(55, 0),
+        Step::Ask(Question::BlockByNumber(Place::Latest, false)),
+        Step::Ask(Question::BlockByNumber(Place::Finalized, false)),
+        Step::Restart,
+        Step::Start(all_logs(Span::Numbers { last: 0, before: 1 })),
+        Step::Mine(2, 3),
+        Step::Reorg { depth: 3, length: 5 },
+        Step::Ask(Question::Logs(LogQuery { span, filter })),
+    ];
+    run(ORDINARY, &steps).unwrap();
+}

@@ -17,7 +17,7 @@
 //! - `latest` need not follow a node that lags.
 //! - Logs of a range are those of the blocks of one state. Between two tags, `safe` and `finalized` may be of another
 //!   state. The proxy does not detect that a new head overtook logs for which the node alone vouches. While a chain is
-//!   regressed, such logs may be of several states.
+//!   regressed, or the node serves the wrong chain, such logs may be of several states, or incomplete.
 //! - The proxy passes an error of the node on only to a client whose own call the node refused: not if the proxy asked
 //!   for a whole block and the client wants only a part of it.
 //! - A failure needs a reason: a fault, or, for −32010, a chain that changed or a node that lagged a moment ago. If the
@@ -199,7 +199,14 @@ impl Run<'_> {
             }
             return Ok(());
         }
-        if call.is_range() && (is_unchecked || !asked.alone) && self.is_regressed(asked, at) {
+        // An ordinary chain does not restart: a node with another genesis serves the wrong chain. The proxy still serves
+        // final blocks of the right chain, and may have accepted answers of the wrong chain before it detected it.
+        let met_a_stranger = self.world.restarted && !self.setting.development;
+        if call.is_range()
+            && (is_unchecked || !asked.alone)
+            && (self.is_regressed(asked, at) || met_a_stranger)
+            && self.world.allows_part(call, &states.iter().collect::<Vec<_>>(), result)
+        {
             return Ok(());
         }
         if let Some(left) = held().next() {
@@ -238,9 +245,6 @@ impl Run<'_> {
         {
             return Ok(());
         }
-        // An ordinary chain does not restart: a node with another genesis serves the wrong chain. The proxy still serves
-        // final blocks of the right chain, and may have accepted answers of the wrong chain before it detected it.
-        let met_a_stranger = self.world.restarted && !self.setting.development;
         if met_a_stranger && self.world.states.iter().any(|state| self.world.allows(call, state, result)) {
             return Ok(());
         }
