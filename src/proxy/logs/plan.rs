@@ -357,6 +357,13 @@ where
         Ok(())
     }
 
+    /// Returns whether the upstream shows a head below a block that it searched: it may have left out logs.
+    pub(super) fn may_lack_logs(&self) -> bool {
+        let end = self.forwarded.iter().map(|run| run.positions.end).max();
+        let last = end.and_then(|end| self.blocks[..end].last());
+        last.is_some_and(|last| self.cold.tools.view.tracker().is_above_shown(last.number))
+    }
+
     /// Returns whether the upstream searched a part of the range.
     pub(super) fn is_forwarded(&self) -> bool {
         !self.forwarded.is_empty()

@@ -210,6 +210,9 @@ where
             return Ok(Attempt::Changed);
         }
         plan.confirm_branch(!tagged.is_empty()).await?;
+        if plan.may_lack_logs() {
+            return Ok(Attempt::Changed);
+        }
         let is_overtaken = plan.is_forwarded() && tools.has_left(last, since);
         if is_overtaken || tools.may_have_left(plan.named(), since) {
             // The upstream may have shown a block of a branch that the view does not know yet.

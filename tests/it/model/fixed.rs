@@ -447,3 +447,21 @@ fn logs_of_the_wrong_chain_may_be_of_two_branches() {
     ];
     run(ORDINARY, &steps).unwrap();
 }
+
+/// The node begins to lag after the proxy has cached the logs of its last block.
+#[test]
+fn logs_below_a_cached_block_are_not_left_out() {
+    let latest = |before| all_logs(Span::UpTo { before, tag: Place::Latest });
+    for (lag, last) in [(1, latest(4)), (2, latest(4)), (2, all_logs(Span::Numbers { last: 0, before: 4 }))] {
+        let steps = [
+            Step::Mine(3, 2),
+            Step::Ask(Question::BlockByNumber(Place::Latest, false)),
+            Step::Wait(1_001),
+            Step::Mine(2, 6),
+            Step::Ask(latest(0)),
+            Step::Lag(lag),
+            Step::Ask(last),
+        ];
+        run(ORDINARY, &steps).unwrap();
+    }
+}

@@ -17,7 +17,7 @@
 //! - `latest` need not follow a node that lags.
 //! - Logs of a range are those of the blocks of one state. Between two tags, `safe` and `finalized` may be of another
 //!   state. The proxy does not detect that a new head overtook logs for which the node alone vouches. While a chain is
-//!   regressed, or the node serves the wrong chain, such logs may be of several states, or incomplete.
+//!   regressed, the node serves the wrong chain, or a lag ends, such logs may be of several states, or incomplete.
 //! - The proxy passes an error of the node on only to a client whose own call the node refused: not if the proxy asked
 //!   for a whole block and the client wants only a part of it.
 //! - A failure needs a reason: a fault, or, for −32010, a chain that changed or a node that lagged a moment ago. If the
@@ -204,7 +204,9 @@ impl Run<'_> {
         let met_a_stranger = self.world.restarted && !self.setting.development;
         if call.is_range()
             && (is_unchecked || !asked.alone)
-            && (self.is_regressed(asked, at) || met_a_stranger)
+            && (self.is_regressed(asked, at)
+                || met_a_stranger
+                || self.world.has_caught_up(asked.state, self.world.last_at(at)))
             && self.world.allows_part(call, &states.iter().collect::<Vec<_>>(), result)
         {
             return Ok(());

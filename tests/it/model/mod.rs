@@ -42,7 +42,7 @@ use tokio::{
 use self::{
     judge::{Asked, Finished, ShownHead},
     sources::{LogSources, Source},
-    step::{Place, Question, Step, any_step},
+    step::{LogQuery, Place, Question, Step, any_step},
     world::{Call, World},
 };
 use crate::support::in_memory::{self, InMemory};
@@ -227,6 +227,9 @@ impl<'a> Run<'a> {
                     self.ask(call).await?;
                 }
             }
+            Step::SearchLagging { blocks, lag, query } => {
+                self.search_lagging(*blocks, *lag, *query).await?;
+            }
             Step::Join => self.join().await?,
             Step::Send => self.send().await,
             Step::Restart => self.world.restart(),
@@ -312,6 +315,17 @@ impl<'a> Run<'a> {
         self.ask(self.world.call(Question::BlockByNumber(Place::Latest, false))).await?;
         self.world.end_delays();
         Ok(())
+    }
+
+    async fn search_lagging(&mut self, blocks: usize, lag: u64, query: LogQuery) -> Result<(), String> {
+        self.world.set_lag(0);
+        self.world.mine(blocks, 5);
+        time::sleep(self.staleness + Duration::from_millis(1)).await;
+        self.ask(self.world.call(Question::BlockReceipts(Place::Latest))).await?;
+        if !self.setting.consistent {
+            self.world.set_lag(lag);
+        }
+        self.ask(self.world.call(Question::Logs(query))).await
     }
 
     async fn join(&mut self) -> Result<(), String> {

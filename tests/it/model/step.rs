@@ -4,6 +4,7 @@ mod logs;
 
 use proptest::prelude::*;
 
+use self::logs::search_lagging;
 pub use self::logs::{LogFilter, LogQuery, Pick, Span, log_question, log_question_about, log_step};
 use super::world::Hash;
 
@@ -98,6 +99,12 @@ pub enum Step {
     LogsOfKnown {
         query: LogQuery,
         receipts: bool,
+    },
+    /// Mines blocks with logs, asks for the receipts of the last one, and lets the node lag. Then asks for logs.
+    SearchLagging {
+        blocks: usize,
+        lag: u64,
+        query: LogQuery,
     },
     /// Awaits all started calls.
     Join,
@@ -243,6 +250,7 @@ pub fn aimed_step() -> impl Strategy<Value = Step> {
             }
         ),
         1 => Just(Step::StartAnew),
+        1 => search_lagging(),
         8 => prop_oneof![
             3 => Just(Again::Same),
             2 => any::<bool>().prop_map(|full| Again::Block { full }),

@@ -270,6 +270,7 @@ impl<'a> Run<'a> {
             | Step::FalsePlace { .. }
             | Step::Again(_)
             | Step::StartAnew
+            | Step::SearchLagging { .. }
             | Step::RepeatTransaction(_)
             | Step::StartBatch(_)
             | Step::BatchAcross { .. }

@@ -327,6 +327,7 @@ impl World {
             | Step::Again(_)
             | Step::StartAnew
             | Step::LogsOfKnown { .. }
+            | Step::SearchLagging { .. }
             | Step::Join
             | Step::Send
             | Step::Restart => {
@@ -448,6 +449,11 @@ impl World {
             self.chain.set_head(block);
             self.note();
         }
+    }
+
+    /// Returns whether the node lagged less at some time between two states.
+    pub fn has_caught_up(&self, from: usize, to: usize) -> bool {
+        self.states[from..=to].windows(2).any(|pair| pair[1].lag < pair[0].lag)
     }
 
     pub fn set_lag(&mut self, lag: u64) {

@@ -109,6 +109,17 @@ pub fn log_question_about(span: BoxedStrategy<Span>) -> BoxedStrategy<Question> 
     query(span).prop_map(Question::Logs).boxed()
 }
 
+/// Returns searches of a range up to the head, by a node that begins to lag.
+pub fn search_lagging() -> BoxedStrategy<Step> {
+    let span = (1u8..7, any::<bool>()).prop_map(|(before, is_tagged)| match is_tagged {
+        true => Span::UpTo { before, tag: Place::Latest },
+        false => Span::Numbers { last: 0, before },
+    });
+    (1usize..5, 1u64..4, query(span.boxed()))
+        .prop_map(|(blocks, lag, query)| Step::SearchLagging { blocks, lag, query })
+        .boxed()
+}
+
 /// Returns the steps that ask for logs, or mine blocks with many of them.
 pub fn log_step() -> BoxedStrategy<Step> {
     let tagged = prop_oneof![log_question_about(tagged_span()), tagged_question()].boxed();

@@ -166,6 +166,7 @@ impl<'a> Run<'a> {
             | Step::Again(_)
             | Step::StartAnew
             | Step::LogsOfKnown { .. }
+            | Step::SearchLagging { .. }
             | Step::RepeatTransaction(_)
             | Step::StartBatch(_)
             | Step::BatchAcross { .. }
