@@ -422,10 +422,10 @@ impl CanonicalView {
 
     // ## Safe and finalized
 
-    /// Returns whether an answer to a request sent at `sent` may advance finality. Reorgs and writes after `sent` do
-    /// not matter, because they leave finalized blocks final.
+    /// Returns whether an answer to a request sent at `sent` may advance finality. It may not after a reorg since then,
+    /// which may have replaced even the finalized block of the answer. Writes do not matter.
     pub fn hears_of_finality(&self, sent: Stamp) -> bool {
-        self.rules.finality && self.suspension.is_none() && self.finality.counts(sent)
+        self.rules.finality && self.suspension.is_none() && self.finality.counts(sent) && !self.has_left(sent)
     }
 
     /// Returns the block that `safe` resolves to, for a call that arrived at `arrival`.

@@ -49,11 +49,26 @@ fn answer_above_a_newer_lower_head_is_unknown() {
 fn finalized_answer_counts_despite_a_new_head() {
     let mut told = Told::shown(ethereum(), 99..=100);
     let (sent, under_way) = (told.now(), told.now());
-    assert_eq!(told.late_head(block(300, 'a'), &[], sent), HeadChange::Restarted);
+    assert_eq!(told.late_head(block(101, 'a'), &[], sent), HeadChange::Extended(1));
     let now = told.now();
-    let finalized = told.tracker.observe_finalized(Some(block(230, 'a')), under_way, now, &|_| None);
+    let finalized = told.tracker.observe_finalized(Some(block(99, 'a')), under_way, now, &|_| None);
     assert_eq!(finalized, Finalized::Advanced { previous: None });
-    assert_eq!(told.at(230), Lookup::Final(hash(230, 'a')));
+    assert_eq!(told.at(99), Lookup::Final(hash(99, 'a')));
+}
+
+/// Even the finalized block may be replaced, and the new head need not show that.
+#[test]
+fn finalized_answer_does_not_count_after_a_head_without_a_link() {
+    for (head, change) in [(102, HeadChange::Reorg(2)), (300, HeadChange::Restarted)] {
+        let mut told = Told::shown(ethereum(), 99..=100);
+        let (sent, under_way) = (told.now(), told.now());
+        assert_eq!(told.late_head(block(head, 'b'), &[], sent), change);
+        let now = told.now();
+        let finalized = told.tracker.observe_finalized(Some(block(90, 'a')), under_way, now, &|_| None);
+        assert_eq!(finalized, Finalized::Unchanged);
+        assert_eq!(told.at(90), Lookup::Unknown);
+        assert_eq!(told.finalized(block(90, 'b')), Finalized::Advanced { previous: None });
+    }
 }
 
 #[test]

@@ -315,10 +315,12 @@ impl World {
                         prop_assert_eq!(Some((number, hash)), link.map(|link| (link.number, link.hash)));
                     }
                     Finalized::Unchanged => {
-                        // The answer is `null`, its block is not higher than before, or its block is above the head.
+                        // The answer is `null`, its block is not higher than before or is above the head, or blocks left
+                        // the chain since the request.
                         let head = self.window.last().map(|top| self.model.number(*top));
                         let counts = |link: &Link| {
                             self.rules.finality
+                                && !self.tracker.has_left(sent)
                                 && head.is_some_and(|head| link.number.0 <= head)
                                 && (link.number.0 > self.finalized || self.tracker.finalized().is_none())
                         };

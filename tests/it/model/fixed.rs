@@ -362,9 +362,11 @@ fn receipt_of_another_transaction_at_a_place_is_not_served() {
 }
 
 /// Returns a question for all logs of these blocks.
+const ALL_LOGS: LogFilter =
+    LogFilter { example: 0, address: Pick::Any, topics: [Pick::Any; 4], positions: 0 };
+
 fn all_logs(span: Span) -> Question {
-    let filter = LogFilter { example: 0, address: Pick::Any, topics: [Pick::Any; 4], positions: 0 };
-    Question::Logs(LogQuery { span, filter })
+    Question::Logs(LogQuery { span, filter: ALL_LOGS })
 }
 
 /// The proxy knows the head of the old branch, and the node searches the new branch, where the same number is not the
@@ -433,7 +435,7 @@ fn logs_of_a_node_that_begins_to_lag_are_not_left_out() {
 #[test]
 fn logs_of_the_wrong_chain_may_be_of_two_branches() {
     // Nodes differ about logs without topics, so the node searches the blocks that have some.
-    let filter = LogFilter { example: 0, address: Pick::Any, topics: [Pick::Any; 4], positions: 1 };
+    let filter = LogFilter { positions: 1, ..ALL_LOGS };
     let span = Span::Numbers { last: 3, before: 1 };
     let steps = [
         Step::Mine(55, 0),
@@ -463,5 +465,36 @@ fn logs_below_a_cached_block_are_not_left_out() {
             Step::Ask(last),
         ];
         run(ORDINARY, &steps).unwrap();
+    }
+}
+
+/// The chain regresses below a block that the node calls finalized, while the proxy still confirms the finalized block
+/// before it.
+#[test]
+fn block_that_was_final_on_a_lost_branch_does_not_become_final() {
+    let at_one = || Step::Ask(Question::BlockByNumber(Place::At(1), false));
+    let (span, filter) = (Span::Numbers { last: 0, before: 1 }, ALL_LOGS);
+    let steps = [
+        Step::Mine(1, 3),
+        Step::Mine(3, 0),
+        Step::Wait(1_001),
+        Step::Mine(1, 0),
+        Step::BatchAcross {
+            questions: vec![
+                Question::BlockByNumber(Place::Latest, false),
+                Question::BlockReceipts(Place::Finalized),
+            ],
+            depth: 1,
+            length: 2,
+        },
+        Step::Mine(1, 3),
+        Step::ReorgBelowFinal { below: 6, length: 3 },
+        at_one(),
+        Step::SearchLagging { blocks: 3, lag: 1, query: LogQuery { span, filter } },
+        Step::Overtake { question: Question::BlockByNumber(Place::Below(0), false), depth: 1, length: 1 },
+        at_one(),
+    ];
+    for followed in [false, true] {
+        run(Setting { followed, ..ORDINARY }, &steps).unwrap();
     }
 }
