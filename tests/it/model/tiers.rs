@@ -224,7 +224,7 @@ fn check(test: &str, setting: Setting, programs: u32) {
                     // Prints the error at once, because shrinking takes long.
                     .inspect_err(|error| println!("{error}"))?;
             }
-            run.join(|_| true).await.map_err(|error| format!("program {number}, at the end: {error}"))
+            run.join(|_, _| true).await.map_err(|error| format!("program {number}, at the end: {error}"))
         })
     });
     println!("{setting:?}, {ran:?} programs, {:?}: {seen:?}", begun.elapsed());

@@ -26,7 +26,7 @@ use crate::{
     model::{
         FAILURES, FINAL_MARGIN, request,
         step::{Place, Question, Step},
-        world::World,
+        world::{Call, World},
     },
     support::{program::file, redis::Redis},
 };
@@ -125,7 +125,7 @@ impl<'a> Run<'a> {
                 time::sleep(Duration::from_millis(5)).await;
                 self.replace(*below, 0);
                 self.tell_of_another_head(*which).await;
-                self.join(|by| by == *which).await?;
+                self.join(|by, _| by == *which).await?;
                 for question in asked {
                     self.ask(*which, &[*question]).await?;
                 }
@@ -155,7 +155,7 @@ impl<'a> Run<'a> {
             }
             Step::Batch(questions) => self.ask(which, questions).await?,
             Step::Start(question) => self.start(which, *question).await,
-            Step::Join => self.join(|_| true).await?,
+            Step::Join => self.join(|_, _| true).await?,
             Step::Send => self.send(which).await,
             // The model with one node covers these steps.
             Step::Restart
@@ -270,7 +270,7 @@ impl<'a> Run<'a> {
             // The calls in flight get no answer.
             self.started.retain(|(by, ..)| *by != which);
         } else {
-            self.join(|by| by == which).await?;
+            self.join(|by, _| by == which).await?;
             let tiers = self.instances[which].program.tiers.clone();
             let _ = time::timeout(PATIENCE, tiers.settle()).await;
         }
@@ -286,7 +286,7 @@ impl<'a> Run<'a> {
     }
 
     async fn restart_alone(&mut self, which: usize, meets: bool, asked: &[Question]) -> Result<(), String> {
-        self.join(|by| by == which).await?;
+        self.join(|by, _| by == which).await?;
         if meets {
             self.restart(which, false).await?;
             // After this call the proxy knows the chain id and nothing else about the chain.
@@ -332,6 +332,8 @@ impl<'a> Run<'a> {
         if !self.instances[which].knows(node) {
             return Ok(());
         }
+        // A search that begins before the other chain answers may end after it: nothing shows that its logs are wrong.
+        self.join(|by, call| by == which && call.asks_for_logs()).await?;
         let mut config = self.worlds[node].chain.config();
         config.seed += 1;
         let stranger = DevChain::new(config);
@@ -371,10 +373,10 @@ impl<'a> Run<'a> {
         tokio::task::yield_now().await;
     }
 
-    pub async fn join(&mut self, whose: impl Fn(usize) -> bool) -> Result<(), String> {
+    pub async fn join(&mut self, is_joined: impl Fn(usize, &Call) -> bool) -> Result<(), String> {
         let started = std::mem::take(&mut self.started);
         for (which, asked, sending) in started {
-            if whose(which) {
+            if is_joined(which, &asked.call) {
                 let body = sending.await.map_err(|error| format!("the task of a call failed: {error}"))?;
                 self.judge_all(which, &[asked], &body)?;
             } else {
