@@ -59,7 +59,8 @@ pub struct CanonicalView {
     /// When the request for the last accepted head was sent; `None` before the first head, and after a write, which may
     /// have changed the head.
     pub(super) fresh: Option<Stamp>,
-    /// The tracker ignores answers to requests sent before this stamp, except answers about finality.
+    /// The tracker ignores answers to requests sent before this stamp. For answers about finality, see
+    /// [`hears_of_finality`](Self::hears_of_finality).
     pub(super) not_before: Option<Stamp>,
     /// When blocks last left the canonical chain, or may have left it.
     pub(super) left: Option<Stamp>,
@@ -422,8 +423,8 @@ impl CanonicalView {
 
     // ## Safe and finalized
 
-    /// Returns whether an answer to a request sent at `sent` may advance finality. It may not after a reorg since then,
-    /// which may have replaced even the finalized block of the answer. Writes do not matter.
+    /// Returns whether an answer to a request sent at `sent` may advance finality. It may not if blocks left the chain
+    /// since then, because it may name an orphan. Writes do not matter.
     pub fn hears_of_finality(&self, sent: Stamp) -> bool {
         self.rules.finality && self.suspension.is_none() && self.finality.counts(sent) && !self.has_left(sent)
     }

@@ -53,7 +53,7 @@ pub(super) struct Finality {
     /// The entries dropped most recently. Cache tiers may still return them.
     refused: VecDeque<(BlockNumber, BlockHash)>,
     /// When all canonicity was last forgotten. Answers to requests sent earlier are ignored. A reorg or a write does
-    /// not set this, because a finalized block stays final after either.
+    /// not set this.
     forgotten: Option<Stamp>,
 }
 

@@ -225,6 +225,10 @@ impl FinalityTracker {
         let (now, epoch) = (self.view.clock().now(), listener.as_ref().map(|listener| listener.epoch()));
         let finalized =
             self.view.learn(|tracker, find| tracker.observe_finalized(Some(link), sent, now, find));
+        if !self.view.tracker().hears_of_finality(sent) {
+            // A reorg came in between, so the tracker has ignored this answer.
+            self.view.restore_finalized_request(before);
+        }
         match finalized {
             Finalized::Advanced { previous } => {
                 if let (Some(listener), Some(epoch)) = (&listener, epoch) {

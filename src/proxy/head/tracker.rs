@@ -158,7 +158,13 @@ impl HeadTracker {
 
     /// Fetches the block of `tag`, or joins a refresh that is recent enough for a call that arrived at `arrival`.
     pub(crate) async fn refresh(self: &Arc<Self>, tag: Tag, arrival: Stamp) -> Result<(), UpstreamError> {
-        self.refresh_as(None, tag, arrival).await
+        self.refresh_as(None, tag, arrival, |_| true).await
+    }
+
+    /// Fetches the block of `tag` with a request that is sent now or later.
+    pub(crate) async fn renew(self: &Arc<Self>, tag: Tag) -> Result<(), UpstreamError> {
+        let now = self.view.clock().now();
+        self.refresh_as(None, tag, now, move |sent| !sent.is_before(now)).await
     }
 
     /// Like [`refresh`](Self::refresh), for a call that asks for `part` of the block. Fetches the head in full if the
@@ -170,7 +176,7 @@ impl HeadTracker {
         arrival: Stamp,
         store: Arc<dyn StoreHead>,
     ) -> Result<(), UpstreamError> {
-        self.refresh_as(Some((part, store)), tag, arrival).await
+        self.refresh_as(Some((part, store)), tag, arrival, |_| true).await
     }
 
     /// Records that a client's call fetched this full block. If it is the head, the next heads may be read in full, too.
@@ -181,13 +187,14 @@ impl HeadTracker {
     }
 
     /// Refreshes a tag for a call that asks for a part of the block. `wanted` is `None` if the caller cannot store full
-    /// blocks.
+    /// blocks. `may_join` decides by the time of a request whether to join it.
     // The future is boxed, because a refresh of one tag can start a refresh of another.
     fn refresh_as(
         self: &Arc<Self>,
         wanted: Option<(Part, Arc<dyn StoreHead>)>,
         tag: Tag,
         arrival: Stamp,
+        may_join: impl Fn(Stamp) -> bool + Send + Sync + 'static,
     ) -> BoxFuture<'static, Result<(), UpstreamError>> {
         let this = self.clone();
         Box::pin(async move {
@@ -196,7 +203,7 @@ impl HeadTracker {
             let refreshed = this.refreshes.run(
                 tag,
                 now,
-                |sent| this.view.may_join(sent, arrival),
+                |sent| may_join(sent) && this.view.may_join(sent, arrival),
                 move || {
                     // A refresh serves all clients, so the limits of a single client do not apply.
                     let context = CallContext { client: None, ..CallContext::current() };

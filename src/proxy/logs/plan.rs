@@ -58,6 +58,8 @@ pub(super) enum Attempt {
     Answered(Answered),
     /// The chain changed.
     Changed,
+    /// The upstream lags behind a block that it searched. The error names this block.
+    Lagging(CallError),
     /// The node must answer the call.
     Forward,
 }
@@ -262,7 +264,7 @@ where
     /// If the upstream lags behind the range.
     async fn denied(&self, since: Stamp) -> Result<Attempt, CallError> {
         let tools = self.cold.tools;
-        tools.refresh(tools.view.clock().now()).await?;
+        tools.renew().await?;
         if tools.view.tracker().has_left(since) {
             return Ok(Attempt::Changed);
         }
@@ -272,11 +274,28 @@ where
     /// Checks that the upstream shows the last block of the range. A lagging node would leave out the logs of higher
     /// blocks without an error.
     fn has_reached_the_end(&self) -> Result<(), CallError> {
-        let Some(Planned { number, .. }) = self.blocks.last() else { return Ok(()) };
-        match self.cold.tools.view.tracker().is_above_shown(*number) {
-            true => Err(CallError::Lacking { what: Query::new(Part::Block, *number) }),
+        self.blocks.last().map_or(Ok(()), |last| self.has_reached(last.number))
+    }
+
+    fn has_reached(&self, number: BlockNumber) -> Result<(), CallError> {
+        match self.cold.tools.view.tracker().is_above_shown(number) {
+            true => Err(CallError::Lacking { what: Query::new(Part::Block, number) }),
             false => Ok(()),
         }
+    }
+
+    /// Checks that the upstream shows the blocks that it searched. Otherwise it may have left out logs. A log of the last
+    /// block shows that the node had all of them.
+    ///
+    /// # Errors
+    /// If the upstream lags behind these blocks.
+    pub(super) fn has_searched_all(&self) -> Result<(), CallError> {
+        self.forwarded.iter().try_for_each(|run| match self.blocks[run.positions.clone()].last() {
+            Some(last) if run.found.last().is_none_or(|(home, _)| home.number != last.number) => {
+                self.has_reached(last.number)
+            }
+            Some(_) | None => Ok(()),
+        })
     }
 
     /// Has the upstream search these runs.
@@ -296,7 +315,7 @@ where
         }
         self.cold.tools.forwarder.confirm_chain().await?;
         if self.has_reached_the_end().is_err() {
-            self.cold.tools.refresh(self.cold.tools.view.clock().now()).await?;
+            self.cold.tools.renew().await?;
             self.has_reached_the_end()?;
         }
         let (cold, blocks) = (&self.cold, &self.blocks);
@@ -343,7 +362,7 @@ where
     }
 
     /// If the upstream searched a part of the range that is not final, or up to a block that a tag stands for, refreshes
-    /// the head afterwards: it shows whether that part and the rest are on one branch.
+    /// the head afterwards: it shows whether that part and the rest are on one branch, and whether the upstream lags.
     pub(super) async fn confirm_branch(&self, is_tagged: bool) -> Result<(), CallError> {
         let tools = self.cold.tools;
         let has_others = || self.forwarded.len() > 1 || self.blocks.iter().any(|block| block.found.is_some());
@@ -352,16 +371,9 @@ where
             && (is_tagged || has_others())
             && self.blocks.last().is_some_and(|last| Some(last.number) > finalized)
         {
-            tools.refresh(tools.view.clock().now()).await?;
+            tools.renew().await?;
         }
         Ok(())
-    }
-
-    /// Returns whether the upstream shows a head below a block that it searched: it may have left out logs.
-    pub(super) fn may_lack_logs(&self) -> bool {
-        let end = self.forwarded.iter().map(|run| run.positions.end).max();
-        let last = end.and_then(|end| self.blocks[..end].last());
-        last.is_some_and(|last| self.cold.tools.view.tracker().is_above_shown(last.number))
     }
 
     /// Returns whether the upstream searched a part of the range.

@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// Number of times that a call is planned, if the chain changes meanwhile.
+/// Number of times that a call is planned, if the chain changes meanwhile, or the upstream lags.
 const MAX_PLANS: usize = 3;
 
 /// Answers calls for logs. `C` answers calls for content.
@@ -46,9 +46,10 @@ where
     /// Answers a call for logs.
     ///
     /// # Errors
-    /// If the upstream fails, a limit is exceeded, no proof is possible where one is demanded, or the chain keeps
+    /// If the upstream fails or lags, a limit is exceeded, no proof is possible where one is demanded, or the chain keeps
     /// changing.
     pub(crate) async fn answer(&self, request: &Request, call: &LogsCall) -> Result<Answered, CallError> {
+        let mut error = CallError::Changed;
         for _ in 0..MAX_PLANS {
             let request = request.anew();
             let packet = request.packet();
@@ -61,11 +62,12 @@ where
             };
             match attempt {
                 Attempt::Answered(answered) => return Ok(answered),
-                Attempt::Changed => {}
+                Attempt::Changed => error = CallError::Changed,
+                Attempt::Lagging(lagging) => error = lagging,
                 Attempt::Forward => return self.by_node(&request, call).await,
             }
         }
-        Err(CallError::Changed)
+        Err(error)
     }
 
     /// Lets the node answer the call, for the blocks that its tags mean in the packet. The logs are checked if the numbers
@@ -206,17 +208,17 @@ where
             return Ok(attempt);
         }
         if !plan.is_linked() {
-            tools.refresh(tools.view.clock().now()).await?;
+            tools.renew().await?;
             return Ok(Attempt::Changed);
         }
         plan.confirm_branch(!tagged.is_empty()).await?;
-        if plan.may_lack_logs() {
-            return Ok(Attempt::Changed);
+        if let Err(error) = plan.has_searched_all() {
+            return Ok(Attempt::Lagging(error));
         }
         let is_overtaken = plan.is_forwarded() && tools.has_left(last, since);
         if is_overtaken || tools.may_have_left(plan.named(), since) {
             // The upstream may have shown a block of a branch that the view does not know yet.
-            tools.refresh(tools.view.clock().now()).await?;
+            tools.renew().await?;
             return Ok(Attempt::Changed);
         }
         for (tag, link) in tagged {

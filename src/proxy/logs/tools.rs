@@ -16,6 +16,7 @@ use crate::{
         lookup::{CacheLookup, CacheState, TagMeaning},
         miss::{fetcher::Fetcher, forward::Forwarder, load::Loader},
     },
+    upstream::UpstreamError,
     verify::{Kind, Verified, Verifier},
 };
 
@@ -86,11 +87,26 @@ impl LogTools {
     /// # Errors
     /// If the upstream does not show its head, unless it denies the finalized block: then it answers for itself.
     pub(super) async fn refresh(&self, arrival: Stamp) -> Result<(), CallError> {
+        self.refresh_with(self.head.refresh(Tag::Latest, arrival)).await
+    }
+
+    /// Looks at the head once more: earlier requests do not count, even those in flight.
+    ///
+    /// # Errors
+    /// As for [`refresh`](Self::refresh).
+    pub(super) async fn renew(&self) -> Result<(), CallError> {
+        self.refresh_with(self.head.renew(Tag::Latest)).await
+    }
+
+    async fn refresh_with(
+        &self,
+        refresh: impl Future<Output = Result<(), UpstreamError>>,
+    ) -> Result<(), CallError> {
         self.forwarder.confirm_chain().await?;
         let has_head = self.view.tracker().head().is_some();
         let refreshed = match has_head {
-            true => self.head.refresh(Tag::Latest, arrival).await,
-            false => self.head.establish(arrival).await,
+            true => refresh.await,
+            false => self.head.establish(self.view.clock().now()).await,
         };
         match refreshed {
             Err(error) if !self.view.tracker().is_suspended() => Err(CallError::Upstream(error)),

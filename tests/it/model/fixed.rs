@@ -361,10 +361,11 @@ fn receipt_of_another_transaction_at_a_place_is_not_served() {
     run(Setting { followed: true, ..ORDINARY }, &steps).unwrap();
 }
 
-/// Returns a question for all logs of these blocks.
+/// Filter that matches every log.
 const ALL_LOGS: LogFilter =
     LogFilter { example: 0, address: Pick::Any, topics: [Pick::Any; 4], positions: 0 };
 
+/// Returns a question for all logs of these blocks.
 fn all_logs(span: Span) -> Question {
     Question::Logs(LogQuery { span, filter: ALL_LOGS })
 }

@@ -451,7 +451,7 @@ impl World {
         }
     }
 
-    /// Returns whether the node lagged less at some time between two states.
+    /// Returns whether the node's lag shrank between two states.
     pub fn has_caught_up(&self, from: usize, to: usize) -> bool {
         self.states[from..=to].windows(2).any(|pair| pair[1].lag < pair[0].lag)
     }
