@@ -212,14 +212,15 @@ where
             return Ok(Attempt::Changed);
         }
         plan.confirm_branch(!tagged.is_empty()).await?;
-        if let Err(error) = plan.has_searched_all() {
-            return Ok(Attempt::Lagging(error));
-        }
         let is_overtaken = plan.is_forwarded() && tools.has_left(last, since);
         if is_overtaken || tools.may_have_left(plan.named(), since) {
             // The upstream may have shown a block of a branch that the view does not know yet.
             tools.renew().await?;
             return Ok(Attempt::Changed);
+        }
+        // After a reorg to a lower head, the blocks are gone. Otherwise the upstream lags.
+        if let Err(error) = plan.has_searched_all() {
+            return Ok(Attempt::Lagging(error));
         }
         for (tag, link) in tagged {
             if !request.packet().commit(*tag, *link) {

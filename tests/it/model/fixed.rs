@@ -499,3 +499,26 @@ fn block_that_was_final_on_a_lost_branch_does_not_become_final() {
         run(Setting { followed, ..ORDINARY }, &steps).unwrap();
     }
 }
+
+/// While a batch waits for the logs of its `latest`, the chain falls below that block.
+#[test]
+fn logs_of_a_head_that_fell_are_not_left_out() {
+    let questions = vec![
+        all_logs(Span::UpTo { before: 2, tag: Place::Latest }),
+        all_logs(Span::Tags { from: Place::Latest, to: Place::Latest }),
+    ];
+    let steps = [
+        Step::Mine(1, 3),
+        Step::Finality(Finality::At(0)),
+        Step::ReorgBelowFinal { below: 1, length: 11 },
+        Step::Mine(2, 3),
+        Step::Shuffle { depth: 2, deal: vec![64, 88, 130, 86, 105] },
+        Step::Mine(1, 3),
+        Step::Shuffle { depth: 3, deal: vec![154, 0, 5, 12, 0] },
+        Step::Overtake { question: all_logs(Span::Hash(0)), depth: 2, length: 1 },
+        Step::Slow { late: false, millis: 20 },
+        Step::BatchAcross { questions, depth: 1, length: 1 },
+        Step::ReorgBelowFinal { below: 1, length: 1 },
+    ];
+    run(ORDINARY, &steps).unwrap();
+}
