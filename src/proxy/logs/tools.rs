@@ -87,7 +87,7 @@ impl LogTools {
     /// # Errors
     /// If the upstream does not show its head, unless it denies the finalized block: then it answers for itself.
     pub(super) async fn refresh(&self, arrival: Stamp) -> Result<(), CallError> {
-        self.refresh_with(self.head.refresh(Tag::Latest, arrival)).await
+        self.refresh_with(arrival, self.head.refresh(Tag::Latest, arrival)).await
     }
 
     /// Looks at the head once more: earlier requests do not count, even those in flight.
@@ -95,18 +95,19 @@ impl LogTools {
     /// # Errors
     /// As for [`refresh`](Self::refresh).
     pub(super) async fn renew(&self) -> Result<(), CallError> {
-        self.refresh_with(self.head.renew(Tag::Latest)).await
+        self.refresh_with(self.view.clock().now(), self.head.renew(Tag::Latest)).await
     }
 
     async fn refresh_with(
         &self,
+        arrival: Stamp,
         refresh: impl Future<Output = Result<(), UpstreamError>>,
     ) -> Result<(), CallError> {
         self.forwarder.confirm_chain().await?;
         let has_head = self.view.tracker().head().is_some();
         let refreshed = match has_head {
             true => refresh.await,
-            false => self.head.establish(self.view.clock().now()).await,
+            false => self.head.establish(arrival).await,
         };
         match refreshed {
             Err(error) if !self.view.tracker().is_suspended() => Err(CallError::Upstream(error)),
