@@ -57,6 +57,7 @@
 //! breaker     circuit breaker for an endpoint or a tier that keeps failing
 //! backoff     pauses that double
 //! token_bucket  a rate with a burst
+//! blocking    work on blocking threads: tells a panic from a shutdown
 //! display     formats values in messages
 //! log_throttle  logs a repeated event at most every ten seconds
 //! outage        the time in which a component fails, for the log
@@ -65,6 +66,7 @@
 pub mod admin;
 pub mod app;
 pub mod backoff;
+mod blocking;
 pub mod breaker;
 pub mod budget;
 pub mod cache;

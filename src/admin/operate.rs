@@ -9,6 +9,7 @@ use super::{
     response::{plain, typed},
 };
 use crate::{
+    blocking,
     cache::{Held, tier::TierKind},
     eth::BlockNumber,
     http::rescue,
@@ -124,7 +125,7 @@ impl Operator {
 
 /// Runs `work`, which may take a while, on a thread that answers no clients. Returns `None` if `work` panicked.
 async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    task::spawn_blocking(work).await.ok()
+    blocking::run(work).await.ok()
 }
 
 fn died() -> Response<Body> {

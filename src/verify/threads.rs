@@ -12,14 +12,11 @@ use std::{
 };
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    task,
-};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::error;
 
 use super::{metrics::Metrics, overdue::Overdue, proof_wait::Waiting};
-use crate::timeout::timeout;
+use crate::{blocking, timeout::timeout};
 
 /// Longest wait in the queue for an answer that the client gets even without a proof.
 const MAX_WAIT: Duration = Duration::from_secs(2);
@@ -109,7 +106,7 @@ impl ProofThreads {
         let pool = self.pool.get_or_init(|| Arc::new(start(self.limits.threads))).clone();
         // The blocking thread of the tokio runtime only waits for the pool. Without that thread, the paused clock of a
         // test would advance while a proof runs.
-        let done = task::spawn_blocking(move || {
+        let done = blocking::run(move || {
             let _free = free;
             pool.install(work)
         });
@@ -175,7 +172,8 @@ mod tests {
         task::{Context, Waker},
     };
 
-    use tokio::{sync::oneshot, time};
+    use futures_util::FutureExt;
+    use tokio::{sync::oneshot, task, time};
 
     use super::*;
 
@@ -308,5 +306,25 @@ mod tests {
             let lowest = (niceness() + NICENESS).min(19);
             assert_eq!(threads.run(1, Patience::Short, niceness).await.unwrap(), lowest);
         }
+    }
+
+    /// A worker that still polls a task after the runtime began to shut down cannot start a proof.
+    #[test]
+    fn shutdown_is_not_a_panic() {
+        let threads = threads(ONE);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let (begins, begun) = mpsc::channel();
+        let (shuts_down, shut_down) = mpsc::channel::<()>();
+        let (ends, ended) = mpsc::channel();
+        runtime.spawn(async move {
+            begins.send(()).unwrap();
+            shut_down.recv().unwrap();
+            let proof = Box::pin(threads.run(1, Patience::Short, || ()));
+            ends.send(proof.now_or_never()).unwrap();
+        });
+        begun.recv().unwrap();
+        runtime.shutdown_background();
+        shuts_down.send(()).unwrap();
+        assert_eq!(ended.recv().unwrap(), None);
     }
 }

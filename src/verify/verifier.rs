@@ -19,6 +19,7 @@ use super::{
     threads::{Patience, ProofThreads},
 };
 use crate::{
+    blocking::Panicked,
     eth::{
         At, Block, BlockNumber, BlockWithHashes, Home, LogsCall, Part, Query, Receipts, SingleReceipt,
         SingleTransaction,
@@ -163,9 +164,8 @@ impl Verifier {
     /// Runs a check in the calling task. A panic fails only this check, as on the proof threads.
     fn guarded(&self, examine: impl FnOnce() -> Verdict) -> Verdict {
         catch_unwind(AssertUnwindSafe(examine)).unwrap_or_else(|payload| {
-            let text = payload.downcast_ref::<&str>().copied();
-            let died = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-            error!(died, "verification of an answer panicked; not caching it (this is a bug)");
+            let died = Panicked::from(payload);
+            error!(%died, "verification of an answer panicked; not caching it (this is a bug)");
             Verdict::Overdue(Overdue::Panicked)
         })
     }

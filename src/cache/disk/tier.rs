@@ -8,10 +8,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use tokio::{
-    sync::{Mutex, Semaphore},
-    task,
-};
+use tokio::sync::{Mutex, Semaphore};
 use tracing::debug;
 
 use super::{
@@ -22,6 +19,7 @@ use super::{
     writer::{Shared, Writer},
 };
 use crate::{
+    blocking,
     cache::{
         config::DiskConfig,
         tier::{ChainKey, Part, Record, Sealed, Tier, TierError, TierKind, Tiered, Usage},
@@ -135,7 +133,7 @@ impl Disk {
         &self,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> Result<T, TierError> {
-        let done = task::spawn_blocking(work).await.map_err(io::Error::other)?;
+        let done = blocking::run(work).await.map_err(|died| io::Error::other(died.to_string()))?;
         // Add the path, which errors of the operating system do not name.
         done.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", self.path.display())).into())
     }

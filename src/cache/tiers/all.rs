@@ -3,7 +3,6 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use tokio::task;
 
 use super::{
     checkpoint::Checkpoint,
@@ -14,6 +13,7 @@ use super::{
     writer::{Packet, Parcel, Work, Writer},
 };
 use crate::{
+    blocking,
     budget::{ByteBudget, ByteLease},
     cache::tier::{ChainKey, Damaged, Part, Sealed, Tier, TierKind},
     context::CallContext,
@@ -355,7 +355,7 @@ async fn open(sealed: Sealed) -> Result<Bytes, Damaged> {
     if sealed.takes() <= SHORT {
         return sealed.open();
     }
-    task::spawn_blocking(move || sealed.open()).await.unwrap_or(Err(Damaged))
+    blocking::run(move || sealed.open()).await.unwrap_or(Err(Damaged))
 }
 
 #[cfg(test)]

@@ -7,10 +7,7 @@ use std::sync::{
 };
 
 use bytes::Bytes;
-use tokio::{
-    sync::{OnceCell, mpsc, oneshot},
-    task,
-};
+use tokio::sync::{OnceCell, mpsc, oneshot};
 
 use super::{
     checkpoint::Checkpoint,
@@ -19,6 +16,7 @@ use super::{
     trust::Generation,
 };
 use crate::{
+    blocking,
     cache::tier::{ChainKey, Part, Record, Sealed, TierKind},
     eth::{BlockHash, BlockNumber, Home, TxHash},
 };
@@ -102,7 +100,7 @@ impl Packet {
         let Parcel { home: Home { block, number }, part, transactions, text, .. } = &self.parcel;
         let text = text.clone();
         // Compress on a blocking thread, because it takes milliseconds.
-        let pack = || async { task::spawn_blocking(move || Sealed::new(&text)).await.unwrap_or(None) };
+        let pack = || async { blocking::run(move || Sealed::new(&text)).await.unwrap_or(None) };
         let value = self.packed.get_or_init(pack).await.clone()?;
         Some(Record { number: *number, hash: *block, part: *part, transactions: transactions.clone(), value })
     }

@@ -5,9 +5,10 @@
 
 use std::{sync::Arc, thread::available_parallelism};
 
-use tokio::{sync::Semaphore, task::spawn_blocking};
+use tokio::sync::Semaphore;
 
 use crate::{
+    blocking,
     cache::Deflated,
     jsonrpc::Answer,
     proxy::{call::outcome::Answered, lookup::WORTHWHILE},
@@ -38,7 +39,7 @@ impl Deflater {
         }
         let Ok(place) = self.places.clone().try_acquire_owned() else { return answered };
         let text = text.clone();
-        let deflating = spawn_blocking(move || {
+        let deflating = blocking::run(move || {
             let deflated = Deflated::once(&text);
             drop(place);
             deflated

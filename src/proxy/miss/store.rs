@@ -1,10 +1,9 @@
 //! Stores verified content.
 
-use std::{future::pending, panic::resume_unwind, sync::Arc};
-
-use tokio::task;
+use std::{panic::resume_unwind, sync::Arc};
 
 use crate::{
+    blocking,
     cache::INDEXED_INLINE,
     eth::{At, Block, Part, Query, Receipts, SingleReceipt},
     proxy::{head::SharedView, lookup::CacheState, tiers::WriteBack},
@@ -22,12 +21,7 @@ async fn index<T: Send + 'static>(transactions: usize, insert: impl FnOnce() -> 
         return insert();
     }
     // Resume a panic in the caller, as if it had happened inline.
-    match task::spawn_blocking(insert).await {
-        Ok(inserted) => inserted,
-        Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-        // The runtime is shutting down, and drops this future with all others.
-        Err(_) => pending().await,
-    }
+    blocking::run(insert).await.unwrap_or_else(|died| resume_unwind(died.into_payload()))
 }
 
 /// Stores content in the cache, and final content in tiers. Cheap to clone.

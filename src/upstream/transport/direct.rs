@@ -8,6 +8,7 @@ use std::{
     collections::VecDeque,
     convert::Infallible,
     fmt,
+    future::ready,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -219,8 +220,9 @@ impl IdleConnection {
 pub(in crate::upstream) async fn decompress(
     response: Response<Incoming>,
 ) -> Response<DecompressionBody<Incoming>> {
-    // The layer needs a service to wrap, so this one returns the response.
-    let responded = service_fn(async |carrier: Request<_>| Ok::<_, Infallible>(carrier.into_body()));
+    // The layer needs a service to wrap, so this one returns the response. Its closure is not `async`, because rustc 1.95
+    // panics in incremental builds that check such a closure again.
+    let responded = service_fn(|carrier: Request<_>| ready(Ok::<_, Infallible>(carrier.into_body())));
     let Ok(decompressed) = Decompression::new(responded).oneshot(Request::new(response)).await;
     decompressed
 }

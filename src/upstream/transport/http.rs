@@ -14,7 +14,6 @@ use http::{HeaderMap, Response, header};
 use http_body::Body;
 use http_body_util::BodyExt;
 use reqwest::Client;
-use tokio::task;
 use tower::{BoxError, Service};
 
 use super::{
@@ -27,6 +26,7 @@ use super::{
     wire::{self, RequestIds, WireRequest, WireResponse},
 };
 use crate::{
+    blocking,
     budget::{ByteBudget, ByteLease, LeasedBuffer},
     context::CallContext,
 };
@@ -136,7 +136,7 @@ impl Service<Calls> for HttpTransport {
             if !is_long {
                 return Ok(redact());
             }
-            task::spawn_blocking(redact).await.map_err(|_| UpstreamError::Abandoned)
+            blocking::run(redact).await.map_err(|_| UpstreamError::Abandoned)
         })
     }
 }

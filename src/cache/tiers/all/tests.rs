@@ -8,7 +8,7 @@ use std::{
 };
 
 use alloy_primitives::B256;
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, task};
 
 use super::*;
 use crate::{
