@@ -76,7 +76,7 @@ fn lack_raw_methods(chain: &DevChain) {
 
 #[test]
 fn recorded_content_is_encoded_as_by_geth() {
-    for at in data::recorded("recorded_content_is_encoded_as_by_geth") {
+    for at in data::recorded() {
         let (block, receipts) = (at["block"].to_string(), at["receipts"].to_string());
         let header = raw::header(block.as_bytes()).unwrap();
         assert_eq!(hex::encode_prefixed(header), at[RAW_HEADER].as_str().unwrap());

@@ -273,3 +273,31 @@ async fn second_signal_ends_the_program_at_once() {
         process.says("second stop signal").await;
     }
 }
+
+/// The second signal ends the program while proofs run and wait. They end with it, and are no fault.
+#[tokio::test]
+async fn stop_during_proofs_is_no_fault() {
+    let node = upstream::devchain().blocks(40, 100).run().await;
+    for _ in 0..3 {
+        let mut process = process::serve(&node)
+            .set("CONNECTIONS__DRAIN_TIMEOUT", FOR_EVER)
+            .set("VERIFY__LEVEL", "full")
+            .run()
+            .await;
+        node.clear_calls();
+        let mut clients = Vec::new();
+        for number in 1..=40 {
+            let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_getBlockByNumber", "params": [format!("{number:#x}"), true] });
+            let mut client = Raw::connect(process.address()).await;
+            client.write(post(&call.to_string())).await;
+            clients.push(client);
+        }
+        eventually("the proofs begin", async || node.count("eth_getBlockByNumber") >= 20).await;
+        process.signal(Signal::TERM);
+        time::sleep(Duration::from_secs(1)).await;
+        process.signal(Signal::TERM);
+        assert_eq!(process.exit_code().await, Some(0), "{}", process.said());
+        let said = process.said();
+        assert!(!said.contains("ERROR") && !said.contains("bug"), "{said}");
+    }
+}

@@ -1,9 +1,7 @@
-//! Real blocks and receipts, as nodes served them, from a folder beside the repository. If it does not exist, tests
-//! print that they are left out.
+//! Real blocks and receipts, as nodes served them: `tests/data`, whose README names the sources.
 
 use std::{
     fs,
-    io::{self, Write},
     path::{Path, PathBuf},
 };
 
@@ -18,30 +16,18 @@ pub struct Real {
 }
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
 }
 
-/// Prints on standard error that a test has no data.
-pub fn left_out(test: &str, path: &Path) {
-    let message = format!("LEFT OUT: {test}: {} does not exist\n", path.display());
-    // Does not use `eprintln!`, because the test harness hides its output if the test passes.
-    let _ = io::stderr().write_all(message.as_bytes());
-}
-
-/// Returns geth's answers by block, or none, with a message on standard error, if the file is absent.
-pub fn recorded(test: &str) -> Vec<Value> {
-    let path = folder().join("raw/geth-dev.json");
-    let Ok(recorded) = fs::read(&path) else {
-        left_out(test, &path);
-        return Vec::new();
-    };
-    serde_json::from_slice(&recorded).unwrap()
+/// Returns geth's answers by block.
+pub fn recorded() -> Vec<Value> {
+    serde_json::from_slice(&fs::read(folder().join("raw/geth-dev.json")).unwrap()).unwrap()
 }
 
 /// Returns blocks and receipts recorded from geth; see [`recorded`].
-pub fn raw(test: &str) -> Vec<Real> {
+pub fn raw() -> Vec<Real> {
     let text = |value: &Value| Bytes::from(value.to_string());
-    recorded(test)
+    recorded()
         .iter()
         .map(|at| Real {
             name: format!("geth {}", at["block"]["number"]),
@@ -51,13 +37,10 @@ pub fn raw(test: &str) -> Vec<Real> {
         .collect()
 }
 
-/// Returns all blocks in order, or none, with a message on standard error, if the folder does not exist.
-pub fn real(test: &str) -> Vec<Real> {
-    let Ok(files) = fs::read_dir(folder()) else {
-        left_out(test, &folder());
-        return Vec::new();
-    };
-    let mut names: Vec<_> = files
+/// Returns all blocks of Ethereum's chains, in order of their names.
+pub fn real() -> Vec<Real> {
+    let mut names: Vec<_> = fs::read_dir(folder())
+        .unwrap()
         .filter_map(|file| {
             file.unwrap().file_name().into_string().unwrap().strip_suffix(".block.json").map(str::to_owned)
         })
@@ -70,4 +53,10 @@ pub fn real(test: &str) -> Vec<Real> {
         .into_iter()
         .map(|name| Real { block: read(&name, "block").unwrap(), receipts: read(&name, "receipts"), name })
         .collect()
+}
+
+/// Returns an answer of a node of another chain.
+pub fn other_chain(name: &str) -> Value {
+    let path = folder().join(format!("other-chains/{name}.json"));
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }

@@ -262,8 +262,7 @@ static TRUTHS: LazyLock<Vec<Truth>> = LazyLock::new(|| {
         truths.push(Truth::new(&format!("development block {number}"), &full, Some(&all)));
     }
     truths.push(in_the_form_of_anvil(Fork::Prague));
-    let test = "changes to real blocks are refused";
-    for real in data::raw(test).into_iter().chain(data::real(test)) {
+    for real in data::raw().into_iter().chain(data::real()) {
         truths.push(Truth::new(&real.name, &real.block, real.receipts.as_deref()));
     }
     truths

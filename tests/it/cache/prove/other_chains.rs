@@ -1,6 +1,6 @@
 //! Chains with rules of their own. The verifier may find their answers unprovable, but never wrong.
 
-use std::{fs, path::Path, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use holdfast::{
@@ -92,13 +92,6 @@ fn cut(block: &Value) -> Value {
     cut
 }
 
-/// Reads a file of another chain. If it is absent, reports that on standard error and returns `None`.
-fn read(name: &str, test: &str) -> Option<Value> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../shared/data/other-chains/{name}.json"));
-    let text = fs::read(&path).inspect_err(|_| data::left_out(test, &path)).ok()?;
-    Some(serde_json::from_slice(&text).unwrap())
-}
-
 /// Starts a program in front of a node whose chain is not listed. The node returns `block` for block calls by hash,
 /// and for `latest` if `is_head`.
 fn program(chain_id: u64, block: &Value, is_head: bool, level: Demand) -> InMemory {
@@ -138,7 +131,7 @@ fn program(chain_id: u64, block: &Value, is_head: bool, level: Demand) -> InMemo
 #[tokio::test]
 async fn blocks_of_other_chains_are_never_called_wrong() {
     for (name, chain_id, whole, header) in BLOCKS {
-        let Some(block) = read(name, "blocks of other chains are never called wrong") else { return };
+        let block = data::other_chain(name);
         for is_listed in [false, true] {
             let verifier = verifier(chain_id, is_listed);
             let found =
@@ -160,14 +153,14 @@ async fn blocks_of_other_chains_are_never_called_wrong() {
             }
         }
     }
-    let Some(receipts) = read("arbitrum-150000000-receipts", "receipts of other chains") else { return };
+    let receipts = data::other_chain("arbitrum-150000000-receipts");
     let found = check(&verifier(ARBITRUM, false), Query::new(Part::Receipts, Tag::Latest), &receipts).await;
     assert_eq!(level(&found.unwrap()), Some(Level::Structural), "only their block proves them");
 }
 
 #[tokio::test]
 async fn empty_list_under_a_zero_root_is_unprovable() {
-    let Some(mut block) = read("zk-103-block", "a zero root is unprovable") else { return };
+    let mut block = data::other_chain("zk-103-block");
     for unknown in ["l1BatchNumber", "l1BatchTimestamp", "sealFields"] {
         block.as_object_mut().unwrap().remove(unknown);
     }
@@ -185,7 +178,7 @@ async fn empty_list_under_a_zero_root_is_unprovable() {
 #[tokio::test]
 async fn list_in_no_root_is_wrong_only_on_ethereum() {
     // The block lists only a state-sync transaction, which is in no root.
-    let Some(mut block) = read("bor-sync-block", "a list in no root") else { return };
+    let mut block = data::other_chain("bor-sync-block");
     let last = block["transactions"].as_array_mut().unwrap().pop().unwrap();
     block["transactions"] = json!([last]);
     block["transactions"][0]["transactionIndex"] = json!("0x0");
@@ -203,10 +196,7 @@ async fn list_in_no_root_is_wrong_only_on_ethereum() {
 
 #[tokio::test]
 async fn deviation_is_wrong_only_on_a_listed_chain() {
-    let test = "a deviation is wrong only on a listed chain";
-    let (Some(plain), Some(sync)) = (read("bor-plain-block", test), read("bor-sync-block", test)) else {
-        return;
-    };
+    let (plain, sync) = (data::other_chain("bor-plain-block"), data::other_chain("bor-sync-block"));
     let mut lie = plain.clone();
     lie["transactions"][1]["value"] = json!("0x1");
     let mut header = plain.clone();
@@ -227,7 +217,7 @@ async fn deviation_is_wrong_only_on_a_listed_chain() {
 #[tokio::test]
 async fn unprovable_answer_passes_under_auto_and_not_under_full() {
     for (name, chain_id, whole, _) in BLOCKS {
-        let Some(block) = read(name, "an unprovable answer is handed on") else { return };
+        let block = data::other_chain(name);
         let params = json!([block["hash"], true]);
         let auto = program(chain_id, &block, false, Demand::Auto);
         auto.ask("eth_blockNumber", json!([])).await;
@@ -258,7 +248,7 @@ async fn unprovable_answer_passes_under_auto_and_not_under_full() {
 
 #[tokio::test]
 async fn empty_block_with_zero_roots_may_be_the_head() {
-    let Some(block) = read("zk-103-block", "an empty block with zero roots may be the head") else { return };
+    let block = data::other_chain("zk-103-block");
     for level in [Demand::Auto, Demand::Full] {
         let program = program(ZKSYNC, &block, true, level);
         assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x67");

@@ -33,8 +33,7 @@ fn all_forms(name: &str, full: &[u8], all: Option<&[u8]>) {
 
 #[test]
 fn real_blocks_and_receipts_are_proved() {
-    let test = "real blocks and receipts are proved";
-    for real in data::raw(test).into_iter().chain(data::real(test)) {
+    for real in data::raw().into_iter().chain(data::real()) {
         all_forms(&real.name, &real.block, real.receipts.as_deref());
     }
 }
