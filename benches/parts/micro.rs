@@ -1,8 +1,8 @@
-//! The single steps of a cache hit: `cargo bench --bench micro`.
+//! The single steps of a cache hit: `cargo bench --manifest-path benches/parts/Cargo.toml --bench micro`.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot continue should panic at that line")]
 
-#[path = "shared/blocks.rs"]
+#[path = "../shared/blocks.rs"]
 mod blocks;
 
 use std::hint::black_box;

@@ -1,4 +1,4 @@
-//! The cost of verification: `cargo bench --bench verify`.
+//! The cost of verification: `cargo bench --manifest-path benches/parts/Cargo.toml --bench verify`.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot continue should panic at that line")]
 
@@ -71,13 +71,10 @@ fn development_chain(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Measures a real block from a folder beside the repository, if it exists.
+/// Measures a real block.
 fn mainnet(criterion: &mut Criterion) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/mainnet-24476000.block.json");
-    match fs::read(&path) {
-        Ok(json) => blocks(criterion, "mainnet block 24476000", &json.into()),
-        Err(_) => eprintln!("LEFT OUT: a real block: {} does not exist", path.display()),
-    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/mainnet-24476000.block.json");
+    blocks(criterion, "mainnet block 24476000", &fs::read(path).unwrap().into());
 }
 
 criterion_group!(benches, development_chain, mainnet);
