@@ -313,9 +313,9 @@ mod tests {
     fn shutdown_is_not_a_panic() {
         let threads = threads(ONE);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
-        let (begins, begun) = mpsc::channel();
-        let (shuts_down, shut_down) = mpsc::channel::<()>();
-        let (ends, ended) = mpsc::channel();
+        let (begins, begun) = mpsc::sync_channel(1);
+        let (shuts_down, shut_down) = mpsc::sync_channel::<()>(1);
+        let (ends, ended) = mpsc::sync_channel(1);
         runtime.spawn(async move {
             begins.send(()).unwrap();
             shut_down.recv().unwrap();

@@ -313,7 +313,7 @@ async fn development_node_may_change_its_chain_id() {
 async fn website_cannot_spend_unlocked_accounts() {
     const TEST: &str = "node::website_cannot_spend_unlocked_accounts";
     let (Some(binary), Some(browser)) = (tools::anvil(TEST), tools::chromium(TEST)) else { return };
-    let Some(mut command) = tools::node_script(TEST, "website.mjs") else { return };
+    let Some(mut command) = tools::node_script(TEST, "playwright-core", "website.mjs") else { return };
     let node = Anvil::start(binary, &[]).await;
     // A web page may not call these methods even though the operator allows them.
     let allowed = ["eth_*", "net_*", "web3_*", "anvil_*", "personal_*"].map(str::to_owned);

@@ -30,7 +30,7 @@ async fn run(test: &str, script: impl Fn() -> Option<Command>, chain_id: &str) {
 async fn viem_does_not_notice_the_proxy() {
     const TEST: &str = "viem_does_not_notice_the_proxy";
     for chain_id in ["31337", "1"] {
-        run(TEST, || tools::node_script(TEST, "viem.mjs"), chain_id).await;
+        run(TEST, || tools::node_script(TEST, "viem", "viem.mjs"), chain_id).await;
     }
 }
 
@@ -38,19 +38,21 @@ async fn viem_does_not_notice_the_proxy() {
 async fn ethers_does_not_notice_the_proxy() {
     const TEST: &str = "ethers_does_not_notice_the_proxy";
     for chain_id in ["31337", "1"] {
-        run(TEST, || tools::node_script(TEST, "ethers.mjs"), chain_id).await;
+        run(TEST, || tools::node_script(TEST, "ethers", "ethers.mjs"), chain_id).await;
     }
 }
 
 #[tokio::test]
+#[ignore = "runs in tests/run --all"]
 async fn web3js_does_not_notice_the_proxy() {
     const TEST: &str = "web3js_does_not_notice_the_proxy";
     for chain_id in ["31337", "1"] {
-        run(TEST, || tools::node_script(TEST, "web3js.mjs"), chain_id).await;
+        run(TEST, || tools::node_script(TEST, "web3", "web3js.mjs"), chain_id).await;
     }
 }
 
 #[tokio::test]
+#[ignore = "runs in tests/run --all"]
 async fn web3py_does_not_notice_the_proxy() {
     const TEST: &str = "web3py_does_not_notice_the_proxy";
     for chain_id in ["31337", "1"] {
@@ -61,5 +63,5 @@ async fn web3py_does_not_notice_the_proxy() {
 #[tokio::test]
 async fn odd_ids_are_returned_unchanged() {
     const TEST: &str = "odd_ids_are_returned_unchanged";
-    run(TEST, || tools::node_script(TEST, "ids.mjs"), "31337").await;
+    run(TEST, || tools::node_script(TEST, "viem", "ids.mjs"), "31337").await;
 }

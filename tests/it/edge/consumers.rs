@@ -164,6 +164,7 @@ async fn follow(test: &str, kind: Kind, methods: &[&str]) {
 }
 
 #[tokio::test]
+#[ignore = "runs in tests/run --all"]
 async fn ethclient_gets_the_answers_of_the_node() {
     const TEST: &str = "ethclient_gets_the_answers_of_the_node";
     let Some(program) = tools::go_program(TEST, "ethclient") else { return };
@@ -172,6 +173,7 @@ async fn ethclient_gets_the_answers_of_the_node() {
 }
 
 #[tokio::test]
+#[ignore = "runs in tests/run --all"]
 async fn op_node_gets_the_answers_of_the_node() {
     const TEST: &str = "op_node_gets_the_answers_of_the_node";
     for (kind, method) in [("standard", "eth_getBlockReceipts"), ("basic", "eth_getTransactionReceipt")] {
@@ -183,6 +185,7 @@ async fn op_node_gets_the_answers_of_the_node() {
 }
 
 #[tokio::test]
+#[ignore = "runs in tests/run --all"]
 async fn op_node_reads_raw_receipts() {
     const TEST: &str = "op_node_reads_raw_receipts";
     let Some(program) = tools::go_program(TEST, "opnode") else { return };
@@ -312,6 +315,7 @@ async fn anvil_forks_through_the_proxy() {
 }
 
 #[tokio::test]
+#[ignore = "runs in tests/run --all"]
 async fn hardhat_forks_through_the_proxy() {
     const TEST: &str = "hardhat_forks_through_the_proxy";
     let Some(mut command) = tools::hardhat(TEST) else { return };

@@ -54,6 +54,7 @@ fn assert_memory_fits(pod: &str) {
 }
 
 #[tokio::test]
+#[ignore = "runs in tests/run --all"]
 async fn manifests_are_valid() {
     for manifest in [SIDECAR, STANDALONE] {
         validate("manifests_are_valid", &path(manifest)).await;
@@ -61,6 +62,7 @@ async fn manifests_are_valid() {
 }
 
 #[tokio::test]
+#[ignore = "runs in tests/run --all"]
 async fn invalid_manifest_is_refused() {
     let Some(validate) = tools::checker("invalid_manifest_is_refused", "kubernetes-validate") else { return };
     let wrong =
@@ -87,6 +89,7 @@ fn sidecar_starts_before_the_application_and_stops_after_it() {
 }
 
 #[tokio::test]
+#[ignore = "runs in tests/run --all"]
 async fn chart_passes_lint() {
     let Some(helm) = tools::checker("chart_passes_lint", "helm") else { return };
     let mut lint = Command::new(helm);
@@ -96,6 +99,7 @@ async fn chart_passes_lint() {
 }
 
 #[tokio::test]
+#[ignore = "runs in tests/run --all"]
 async fn chart_renders_valid_manifests() {
     const TEST: &str = "chart_renders_valid_manifests";
     let Some(plain) = rendered(TEST, &[IMAGE]).await else { return };
@@ -122,6 +126,7 @@ async fn chart_renders_valid_manifests() {
 }
 
 #[tokio::test]
+#[ignore = "runs in tests/run --all"]
 async fn chart_refuses_values_it_does_not_know() {
     let Some(helm) = tools::checker("chart_refuses_values_it_does_not_know", "helm") else { return };
     for (value, word) in
@@ -136,6 +141,7 @@ async fn chart_refuses_values_it_does_not_know() {
 }
 
 #[tokio::test]
+#[ignore = "runs in tests/run --all"]
 async fn chart_names_a_missing_value() {
     let Some(helm) = tools::checker("chart_names_a_missing_value", "helm") else { return };
     let mut template = Command::new(helm);

@@ -10,9 +10,11 @@ use crate::support::{
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-const WORKFLOWS: [&str; 2] = [".github/workflows/test.yml", ".github/workflows/release.yml"];
+const WORKFLOWS: [&str; 3] =
+    [".github/workflows/test.yml", ".github/workflows/nightly.yml", ".github/workflows/release.yml"];
 
 #[tokio::test]
+#[ignore = "runs in tests/run --all"]
 async fn workflows_are_valid() {
     let Some(actionlint) = tools::checker("workflows_are_valid", "actionlint") else { return };
     let mut lint = Command::new(actionlint);
@@ -24,11 +26,14 @@ async fn workflows_are_valid() {
 #[test]
 fn scripts_of_workflows_exist() {
     let workflows = WORKFLOWS.map(read).concat();
-    for script in [".ci/run", ".github/release-notes", "docker/package", "docker/test", "docker/Dockerfile"] {
+    let scripts =
+        [".ci/run", ".github/release-notes", "docker/package", "docker/test", "docker/Dockerfile", "tests/run"];
+    for script in scripts {
         assert!(workflows.contains(script) && path(script).is_file(), "{script}");
     }
     let rust = env!("CARGO_PKG_RUST_VERSION");
-    assert_eq!(value(&workflows, "container: "), format!("rust:{rust}-bookworm"));
+    assert_eq!(workflows.matches("container: ").count(), 2);
+    assert_eq!(workflows.matches(&format!("container: rust:{rust}-bookworm\n")).count(), 2);
 }
 
 #[test]

@@ -180,6 +180,7 @@ async fn every_metric_is_documented() {
 }
 
 #[tokio::test]
+#[ignore = "runs in tests/run --all"]
 async fn alerts_fire_when_they_should() {
     let test = "alerts_fire_when_they_should";
     let Some(promtool) = tools::promtool(test) else { return };
@@ -251,6 +252,7 @@ impl Prometheus {
 }
 
 #[tokio::test]
+#[ignore = "runs in tests/run --all"]
 async fn every_query_of_the_dashboard_is_answered_by_prometheus() {
     let test = "every_query_of_the_dashboard_is_answered_by_prometheus";
     let Some(binary) = tools::prometheus(test) else { return };

@@ -208,10 +208,11 @@ async fn events_end_at_shutdown() {
 }
 
 #[tokio::test]
+#[ignore = "runs in tests/run --all"]
 async fn browser_shows_the_page_live() {
     const TEST: &str = "page::browser_shows_the_page_live";
     let Some(browser) = tools::chromium(TEST) else { return };
-    let Some(mut command) = tools::node_script(TEST, "page.mjs") else { return };
+    let Some(mut command) = tools::node_script(TEST, "playwright-core", "page.mjs") else { return };
     let node = || upstream::devchain().blocks(40, 25).run();
     let (node, spare) = (node().await, node().await);
     let proxy = proxy::new().config(|config| config.upstream.endpoints = named([&node, &spare])).run().await;
@@ -242,10 +243,11 @@ async fn browser_shows_the_page_live() {
 }
 
 #[tokio::test]
+#[ignore = "runs in tests/run --all"]
 async fn browser_shows_failed_endpoints_and_refusals() {
     const TEST: &str = "page::browser_shows_failed_endpoints_and_refusals";
     let Some(browser) = tools::chromium(TEST) else { return };
-    if tools::node_script(TEST, "page_outage.mjs").is_none() {
+    if tools::node_script(TEST, "playwright-core", "page_outage.mjs").is_none() {
         return;
     }
     let words = "daily request count exceeded";
@@ -280,7 +282,7 @@ async fn browser_shows_failed_endpoints_and_refusals() {
     .await;
     let admin = proxy.admin_url("");
     let look = async |words: &[&str]| {
-        let mut command = tools::node_script(TEST, "page_outage.mjs").unwrap();
+        let mut command = tools::node_script(TEST, "playwright-core", "page_outage.mjs").unwrap();
         command.arg(&admin).arg(&browser).arg(screenshots()).args(words);
         let ran = output(command).await;
         assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));

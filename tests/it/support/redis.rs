@@ -26,7 +26,7 @@ pub struct Redis {
     secure: Option<(u16, String)>,
 }
 
-/// Returns a Redis that is not started yet. Returns `None`, and prints that the test is left out, if there is no
+/// Returns a Redis that is not started yet. Returns `None`, and reports that the test is skipped, if there is no
 /// redis-server.
 pub fn redis(test: &str) -> Option<Redis> {
     let binary = tools::redis_server(test)?;
