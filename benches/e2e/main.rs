@@ -1,4 +1,4 @@
-//! The release build compared with a bare HTTP server (the limit) and other caches: `cargo bench --bench e2e`.
+//! The build that users run, compared with a bare HTTP server (the limit) and other caches: `cargo bench --bench e2e`.
 //!
 //! Each server runs on one core, the load and the node on the other. In each round, the servers take turns. The main
 //! result is the CPU time of a server per request, as a ratio to another server in the same round. `benches/setup`
@@ -199,7 +199,7 @@ fn others(arguments: &Arguments) -> Vec<Kind> {
     if arguments.alone { vec![Kind::Limit] } else { vec![Kind::Limit, Kind::NginxLua, Kind::NginxCache] }
 }
 
-/// Returns the release build, and other builds to compare with.
+/// Returns the build that users run, and other builds to compare with.
 fn holdfasts(arguments: &Arguments) -> Vec<Kind> {
     let binary = machine::build(&folder());
     let mut all = vec![Kind::Holdfast { name: HOLDFAST.to_owned(), binary }];

@@ -1,4 +1,4 @@
-//! The machine and the release build of the program.
+//! The machine, and the build of the program that users run.
 
 use std::{
     fs,
@@ -8,11 +8,11 @@ use std::{
 
 use crate::docs;
 
-/// Builds the release binary and copies it into this folder.
+/// Builds the program with the profile `dist`, and copies it into this folder.
 pub fn build(folder: &Path) -> PathBuf {
     // Cargo has already built the program, but with dependency features that only tests need.
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--release", "--quiet"]).current_dir(docs::at(""));
+    build.args(["build", "--profile", "dist", "--quiet"]).current_dir(docs::at(""));
     // The variables that Cargo sets for a benchmark would make build scripts run again, here and in the next build.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
@@ -26,7 +26,7 @@ pub fn build(folder: &Path) -> PathBuf {
     assert!(build.status().unwrap().success(), "the build failed");
     // A copy, because another build may replace the binary in the meantime.
     let binary = folder.join("holdfast");
-    fs::copy(docs::at("target/release/holdfast"), &binary).unwrap();
+    fs::copy(docs::at("target/dist/holdfast"), &binary).unwrap();
     binary
 }
 

@@ -45,7 +45,7 @@ struct Arguments {
     #[arg(long)]
     quick: bool,
 
-    /// Build of Holdfast to measure instead of a new release build
+    /// Build of Holdfast to measure instead of a new build
     #[arg(long)]
     binary: Option<PathBuf>,
 

@@ -72,7 +72,9 @@ async fn readme_commands_work() {
             "cargo run --release -- demo" => {
                 assert!(in_tests_run.contains("cargo run --quiet --release --locked -- demo"));
             }
-            "cargo install --path ." => assert!(in_tests_run.contains("cargo install --quiet --path .")),
+            "cargo install --profile dist --path ." => {
+                assert!(in_tests_run.contains("cargo install --quiet --locked --profile dist --path ."));
+            }
             curl if curl.starts_with("curl ") => {
                 let Some(_) = tools::curl("readme_commands_work") else { continue };
                 let proxy = proxy::new().upstream(&node).run().await;

@@ -24,8 +24,9 @@ pub mod tools;
 pub mod upstream;
 pub mod vectors;
 
-use std::{future::Future, time::Duration};
+use std::{env, future::Future, time::Duration};
 
+use proptest::test_runner::Config as ProptestConfig;
 use tokio::time::Instant;
 
 /// Waits until `condition` holds. Panics after a minute and names `what` it waited for.
@@ -38,4 +39,10 @@ where
         assert!(Instant::now() < patience, "timed out waiting for: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+/// Returns the configuration of a slow property test: `cases` cases in the gate, and ten times as many in
+/// `tests/run --all`.
+pub fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig::with_cases(if env::var_os("HOLDFAST_ALL").is_some() { 10 * cases } else { cases })
 }

@@ -17,6 +17,7 @@ use proptest::prelude::*;
 use tokio::runtime::Builder;
 
 use super::{CHAIN, Directory, content::Content, found, put_both};
+use crate::support::cases;
 
 const BLOCKS: u64 = 40;
 
@@ -122,7 +123,7 @@ async fn nothing_is_wrong(disk: &Disk) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #![proptest_config(cases(40))]
 
     #[test]
     fn damage_is_a_miss_and_can_be_repaired(damages in prop::collection::vec(damage(), 1..6), while_open: bool) {

@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 
 use super::{CHAIN, Directory, OTHER, content::Content, found};
+use crate::support::cases;
 
 const NUMBERS: u64 = 12;
 const VARIANTS: u64 = 2;
@@ -163,7 +164,7 @@ const ROOMY: ByteSize = ByteSize::kib(256);
 const TIGHT: ByteSize = ByteSize::kib(16);
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(cases(15))]
 
     #[test]
     fn random_steps_match_the_model(steps in prop::collection::vec(step(), 1..120)) {
