@@ -687,9 +687,9 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Returns whether an answer is `null` or an empty list of receipts.
+/// Returns whether an answer is `null`, `0x` or an empty list of receipts.
 fn is_nothing(call: &Call, result: &Bytes) -> bool {
-    result == "null" || (result == "[]" && matches!(call.question, Question::BlockReceipts(_)))
+    call.is_nothing(result) || (result == "[]" && matches!(call.question, Question::BlockReceipts(_)))
 }
 
 fn run(setting: Setting, seen: &Seen, steps: &[Happens]) -> Result<(), String> {

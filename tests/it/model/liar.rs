@@ -237,12 +237,12 @@ impl<'a> Run<'a> {
             Demand::Full => status.starts_with("holdfast; hit"),
             Demand::Auto | Demand::Structural => status == "holdfast; hit; detail=block",
         };
-        if proved && result != "null" {
+        if proved && !call.is_nothing(result) {
             self.seen.hits.fetch_add(1, Relaxed);
         }
         self.seen.logs.count(call, status, result);
         if self.world.is_true(call, result) {
-            if result != "null" {
+            if !call.is_nothing(result) {
                 self.seen.truths.fetch_add(1, Relaxed);
             }
             return Ok(());

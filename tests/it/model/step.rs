@@ -156,6 +156,7 @@ pub enum Question {
     UncleCount(Place),
     Header(Place),
     RawReceipts(Place),
+    RawTransactionAtNumber(Place, u8),
     Logs(LogQuery),
 }
 
@@ -172,6 +173,15 @@ pub enum Place {
     Finalized,
     Earliest,
     Pending,
+}
+
+// === impl Question ===
+
+impl Question {
+    /// Returns the answer of the node if there is no such content.
+    pub fn nothing(self) -> &'static str {
+        if matches!(self, Self::RawTransactionAtNumber(..)) { r#""0x""# } else { "null" }
+    }
 }
 
 // === impl Step ===
@@ -209,6 +219,7 @@ pub fn question() -> impl Strategy<Value = Question> {
         1 => place().prop_map(Question::UncleCount),
         1 => place().prop_map(Question::Header),
         1 => place().prop_map(Question::RawReceipts),
+        1 => (place(), 0u8..5).prop_map(|(place, index)| Question::RawTransactionAtNumber(place, index)),
     ]
 }
 
@@ -220,7 +231,8 @@ fn tagged_question() -> impl Strategy<Value = Question> {
         1 => (tag.clone(), 0u8..2).prop_map(|(tag, index)| Question::TransactionAtNumber(tag, index)),
         2 => tag.clone().prop_map(Question::BlockReceipts),
         1 => tag.clone().prop_map(Question::CountByNumber),
-        1 => tag.prop_map(Question::RawReceipts),
+        1 => tag.clone().prop_map(Question::RawReceipts),
+        1 => (tag, 0u8..2).prop_map(|(tag, index)| Question::RawTransactionAtNumber(tag, index)),
         1 => Just(Question::BlockNumber),
     ]
 }

@@ -2,8 +2,8 @@
 //!
 //! - All entries with one tag mean one block; `eth_blockNumber` means `latest`.
 //! - `safe` and `finalized` mean blocks of the branch that ends with `latest`.
-//! - The rules ignore errors: an entry may fail if the chain changes during the batch. They also ignore `null` for `safe`
-//!   and `finalized`, because the node need not know these blocks.
+//! - The rules ignore errors: an entry may fail if the chain changes during the batch. They also ignore `null` and
+//!   `0x` for `safe` and `finalized`, because the node need not know these blocks.
 
 use bytes::Bytes;
 use holdfast::jsonrpc::Answer;
@@ -47,7 +47,9 @@ fn meanings(
                 return None;
             }
             match answer {
-                Answer::Result(result) if result == "null" && !matches!(tag, Place::Latest) => None,
+                Answer::Result(result) if asked.call.is_nothing(result) && !matches!(tag, Place::Latest) => {
+                    None
+                }
                 Answer::Result(result) => Some((&asked.call, result)),
                 Answer::Error(_) => None,
             }

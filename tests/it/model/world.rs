@@ -155,6 +155,11 @@ impl Call {
         asks_for_all && code == TOO_BIG.0
     }
 
+    /// Returns whether `result` says that there is no such content.
+    pub fn is_nothing(&self, result: &Bytes) -> bool {
+        *result == self.question.nothing()
+    }
+
     /// Returns whether the call names a transaction by its hash.
     pub fn names_transaction(&self) -> bool {
         matches!(self.subject, Subject::Transaction(_))
@@ -689,6 +694,11 @@ impl World {
             Question::RawReceipts(at) => {
                 let (name, subject) = place(at);
                 ("debug_getRawReceipts", json!([name]), subject)
+            }
+            Question::RawTransactionAtNumber(at, index) => {
+                let (name, subject) = place(at);
+                let params = json!([name, format!("{index:#x}")]);
+                ("eth_getRawTransactionByBlockNumberAndIndex", params, subject)
             }
             Question::Logs(query) => return self.log_call(query),
         };

@@ -18,11 +18,11 @@ impl World {
             Subject::Tag(Place::Latest) => state.visible.last().copied(),
             Subject::Tag(Place::Safe) => match state.safe {
                 Some(number) => canonical(number),
-                None => return self.is_null_or_error(result),
+                None => return is_nothing_or_error(call, result),
             },
             Subject::Tag(Place::Finalized) => match state.finalized {
                 Some(number) => canonical(number),
-                None => return self.is_null_or_error(result),
+                None => return is_nothing_or_error(call, result),
             },
             Subject::Tag(Place::Earliest | Place::Below(_) | Place::At(_) | Place::Hash(_)) => canonical(0),
             // Any answer is allowed, as long as it does not affect other answers.
@@ -35,7 +35,7 @@ impl World {
                 if call.asks_for_logs() {
                     return (hidden && is_error(result)) || self.are_logs_of(call, hash, result);
                 }
-                return (hidden && result == "null")
+                return (hidden && call.is_nothing(result))
                     || self.cut(call.question, hash).is_some_and(|truth| truth == *result);
             }
             Subject::Nothing => {
@@ -49,7 +49,9 @@ impl World {
         };
         match block {
             None => *result == self.absent(call, state),
-            Some(hash) => self.cut(call.question, hash).map_or(result == "null", |truth| truth == *result),
+            Some(hash) => {
+                self.cut(call.question, hash).map_or(call.is_nothing(result), |truth| truth == *result)
+            }
         }
     }
 
@@ -109,9 +111,9 @@ impl World {
             Subject::Tag(_) | Subject::Range(..) | Subject::Nothing => false,
         };
         let is_there = match call.question {
-            Question::TransactionAtNumber(_, index) | Question::TransactionAtHash(_, index) => {
-                usize::from(index) < len()
-            }
+            Question::TransactionAtNumber(_, index)
+            | Question::TransactionAtHash(_, index)
+            | Question::RawTransactionAtNumber(_, index) => usize::from(index) < len(),
             Question::BlockReceipts(_) => len() > 0,
             _ => true,
         };
@@ -165,7 +167,8 @@ impl World {
             return self.is_true_of_a_branch(call, &value);
         }
         let value = without_unproved(value);
-        if value.is_null() || matches!(call.subject, Subject::Tag(Place::Pending) | Subject::Nothing) {
+        if call.is_nothing(result) || matches!(call.subject, Subject::Tag(Place::Pending) | Subject::Nothing)
+        {
             return true;
         }
         let hash = |member: &Value| serde_json::from_value::<Hash>(member.clone()).ok();
@@ -205,7 +208,10 @@ impl World {
             | Question::CountByNumber(_)
             | Question::UncleCount(_)
             | Question::Header(_)
-            | Question::RawReceipts(_) => somewhere(&|block| same(self.cut(call.question, block))),
+            | Question::RawReceipts(_)
+            | Question::RawTransactionAtNumber(..) => {
+                somewhere(&|block| same(self.cut(call.question, block)))
+            }
             Question::BlockNumber | Question::Logs(_) => true,
         }
     }
@@ -213,10 +219,6 @@ impl World {
     pub fn number(&self, block: Hash) -> Option<u64> {
         let block: Value = serde_json::from_slice(&self.block(block, false)?).ok()?;
         u64::from_str_radix(block["number"].as_str()?.strip_prefix("0x")?, 16).ok()
-    }
-
-    fn is_null_or_error(&self, result: &Bytes) -> bool {
-        result == "null" || result.starts_with(b"{\"code\"")
     }
 
     fn allows_transaction(&self, call: &Call, state: &State, hash: Hash, result: &Bytes) -> bool {
@@ -248,7 +250,7 @@ impl World {
                     format!("BlockOutOfRangeError: block height is {head} but requested was {number}");
                 json!({ "code": -32602, "message": message }).to_string().into()
             }
-            _ => Bytes::from_static(b"null"),
+            _ => call.question.nothing().into(),
         }
     }
 
@@ -270,6 +272,12 @@ impl World {
                     json!(encoded.iter().map(hex::encode_prefixed).collect::<Vec<_>>()).to_string().into()
                 })
             }
+            Question::RawTransactionAtNumber(_, index) => {
+                self.transaction(block, usize::from(index)).map(|transaction| {
+                    let encoded = raw::transaction(&transaction).unwrap();
+                    json!(hex::encode_prefixed(encoded)).to_string().into()
+                })
+            }
             Question::CountByNumber(_) => {
                 Some(format!("\"{:#x}\"", self.transactions_of(block).len()).into())
             }
@@ -279,7 +287,7 @@ impl World {
             | Question::BlockNumber
             | Question::Logs(_) => None,
         };
-        content.or_else(|| Some(Bytes::from_static(b"null")))
+        content.or_else(|| Some(question.nothing().into()))
     }
 
     fn block(&self, block: Hash, full: bool) -> Option<Bytes> {
@@ -332,6 +340,10 @@ impl World {
                 self.allows(call, earlier, result) || self.allows_range(call, earlier, &self.states, result)
             })
     }
+}
+
+fn is_nothing_or_error(call: &Call, result: &Bytes) -> bool {
+    call.is_nothing(result) || result.starts_with(b"{\"code\"")
 }
 
 /// Removes the members that no proof covers: unknown members, and the contract of a failed creation, which only some
