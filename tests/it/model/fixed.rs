@@ -215,6 +215,36 @@ fn safe_is_on_the_branch_of_latest_in_a_batch() {
     run(ORDINARY, &steps).unwrap();
 }
 
+/// The node replaces its chain by a lower one, and denies the block that `latest` meant. Then it has no safe block any
+/// more, and its new block at the same number is empty.
+#[test]
+fn missing_transaction_of_latest_is_of_the_branch_of_safe() {
+    let chains =
+        [ORDINARY, Setting { consistent: true, ..ORDINARY }, Setting { development: true, ..ORDINARY }];
+    let chains = chains.into_iter().flat_map(|chain| [chain, Setting { forgets: true, ..chain }]);
+    let forms = [Question::TransactionAtNumber, Question::RawTransactionAtNumber];
+    for (setting, form) in chains.flat_map(|setting| forms.map(|form| (setting, form(Place::Latest, 0)))) {
+        let steps = [
+            Step::Ask(Question::BlockByNumber(Place::Below(0), false)),
+            Step::Mine(3, 3),
+            Step::SafeAt(2),
+            Step::BatchAcross {
+                questions: vec![Question::BlockByNumber(Place::Safe, false), form],
+                depth: 3,
+                length: 1,
+            },
+            Step::BatchAcross {
+                questions: vec![Question::BlockByNumber(Place::Latest, false); 2],
+                depth: 1,
+                length: 2,
+            },
+            Step::Finality(Finality::Null),
+            Step::IncludeDropped,
+        ];
+        run(setting, &steps).unwrap_or_else(|error| panic!("{form:?}, {setting:?}: {error}"));
+    }
+}
+
 #[test]
 fn count_above_the_head_is_answered_by_the_node() {
     for development in [true, false] {
