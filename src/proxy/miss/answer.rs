@@ -163,10 +163,13 @@ impl Answerer {
                 self.forwarder.confirm_chain().await?;
                 let forwarding = Box::pin(self.forwarder.forward_as_asked(asked, arrival));
                 let answered = self.concurrency.within(client, forwarding).await?.answered;
-                let is_content = answered.answer.is_content();
+                // Every chain has a head, so `null` at an index of `latest` is about the content of a block, too.
+                let lacks_index =
+                    tag == Tag::Latest && asked.query.index.is_some() && answered.answer.is_null();
+                let is_of_block = answered.answer.is_content() || lacks_index;
                 // Nothing shows whether this answer is on the same branch as the answers to the packet's other calls by
                 // tag.
-                if is_content && packet.has_several_tags(tag) && !self.view.tracker().is_suspended() {
+                if is_of_block && packet.has_several_tags(tag) && !self.view.tracker().is_suspended() {
                     return Err(CallError::Left { tag });
                 }
                 return Ok(answered);

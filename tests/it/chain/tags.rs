@@ -72,3 +72,21 @@ async fn unsupported_tags_cost_few_additional_calls() {
     // The proxy forwards each call, and refreshes each tag once.
     assert!(chain.count("eth_getBlockByNumber") <= 22, "{}", chain.count("eth_getBlockByNumber"));
 }
+
+/// The node does not show its head, but answers calls for transactions in it.
+#[tokio::test(start_paused = true)]
+async fn missing_transaction_of_an_unknown_head_fits_no_other_tag() {
+    for method in [TRANSACTION_AT_NUMBER, "eth_getRawTransactionByBlockNumberAndIndex"] {
+        let chain = upstream::devchain().blocks(3, 0).chain();
+        let program = in_memory::program(&chain, &Config::default());
+        let refusal = Fault::Error { code: -32008, message: "Response is too big".to_owned() };
+        chain.fail(refusal).on(r#"eth_getBlockByNumber["latest"*"#).always();
+        let calls = [(BLOCK_BY_NUMBER, json!(["safe", false])), (method, json!(["latest", "0x0"]))];
+        let call =
+            |(method, params)| json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let (_, body) = program.send(json!(calls.map(call)).to_string()).await;
+        let replies: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(replies[0]["result"]["hash"], hex(chain.hash_at(0).unwrap()), "{replies}");
+        assert_eq!(replies[1]["error"]["code"], -32010, "{replies}");
+    }
+}
