@@ -50,7 +50,8 @@ use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
 use self::consumers::Consumer;
 use super::{
-    FAILURES, FINAL_MARGIN, ORDINARY, check_programs,
+    FAILURES, FINAL_MARGIN, ORDINARY,
+    check::{Ran, check_programs},
     judge::{Asked, Finished, UNREST},
     request_all, send_timed, settings, shorten,
     sources::{LogSources, Source, is_forwarded},
@@ -236,6 +237,20 @@ impl Setting {
     /// Returns the configuration of the proxy with one node.
     fn ordinary(self) -> super::Setting {
         super::Setting { followed: self.followed, ..ORDINARY }
+    }
+}
+
+// === impl Seen ===
+
+impl Seen {
+    /// Checks that the replicas differed, and that one in `one_in` programs asked for content that must be known.
+    fn assert_differed(&self, ran: Ran, one_in: u32) {
+        ran.must_cover("an answer while replicas show different heads", 3, self.apart.load(Relaxed));
+        ran.must_cover(
+            "an answer about a block that the proxy showed before",
+            one_in,
+            self.known.load(Relaxed),
+        );
     }
 }
 
@@ -708,11 +723,17 @@ fn run(setting: Setting, seen: &Seen, steps: &[Happens]) -> Result<(), String> {
 fn check(setting: Setting, programs: u32) {
     let seen = Seen::default();
     let program = proptest::collection::vec(happens(), 1..60);
-    check_programs(programs, &program, &setting, |steps| run(setting, &seen, steps));
+    let ran = check_programs(programs, &program, &setting, |steps| run(setting, &seen, steps));
     println!("{setting:?}: {seen:?}");
-    assert!(seen.apart.load(Relaxed) > 0 && seen.known.load(Relaxed) > 0, "{seen:?}");
-    assert!(seen.orphaned.load(Relaxed) > 0 || !setting.fast_finality, "{seen:?}");
-    seen.logs.assert_reached(setting.ordinary().log_sources(), programs);
+    seen.assert_differed(ran, 40);
+    if setting.fast_finality {
+        ran.must_cover(
+            "an answer while a replica shows an orphan at a final number",
+            3,
+            seen.orphaned.load(Relaxed),
+        );
+    }
+    seen.logs.must_reach(setting.ordinary().log_sources(), ran);
 }
 
 #[test]
@@ -767,7 +788,7 @@ fn logs_of_known_blocks_are_of_one_branch() {
                 .unwrap_or_else(|error| panic!("{behind}, {shift}: {error}"));
         }
     }
-    seen.logs.assert_reached(&[Source::Forwarded], 100);
+    seen.logs.must_reach(&[Source::Forwarded], Ran(u32::MAX));
 }
 
 /// Most replicas lack the head that the proxy has just shown.

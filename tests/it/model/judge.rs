@@ -155,7 +155,7 @@ impl Run<'_> {
         let result = match answer {
             Answer::Result(result) => {
                 if asked.alone {
-                    self.sources.count(call, &finished.status, result);
+                    self.seen.logs.count(call, &finished.status, result);
                 }
                 result
             }

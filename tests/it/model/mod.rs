@@ -1,10 +1,11 @@
 //! Model tests: random programs against the whole proxy, from request bytes to response bytes, in memory and with paused
 //! time. Every answer must be one that the node gave, or would have given, at a moment that docs/guarantees.md allows.
 //!
-//! `MODEL_PROGRAMS` sets the number of programs, `MODEL_SEED` replays a failure.
+//! `MODEL_PROGRAMS` sets the number of programs, `HOLDFAST_SEED` repeats a failure.
 
 mod address;
 mod balanced;
+mod check;
 mod fixed;
 mod judge;
 mod liar;
@@ -17,7 +18,7 @@ mod two;
 mod world;
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
     time::Duration,
 };
 
@@ -29,10 +30,6 @@ use holdfast::{
     proxy::Follow,
     verify::{Demand, OnMismatch},
 };
-use proptest::{
-    strategy::Strategy,
-    test_runner::{Config as Runs, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner},
-};
 use serde_json::{Value, json};
 use tokio::{
     task::JoinHandle,
@@ -40,15 +37,13 @@ use tokio::{
 };
 
 use self::{
+    check::check_programs,
     judge::{Asked, Finished, ShownHead},
     sources::{LogSources, Source},
     step::{LogQuery, Place, Question, Step, any_step},
     world::{Call, World},
 };
 use crate::support::in_memory::{self, InMemory};
-
-/// Number of gzip-compressed answers in all programs.
-static COMPRESSED: AtomicU64 = AtomicU64::new(0);
 
 /// Error codes with which the proxy reports that the upstream could not answer.
 const FAILURES: [i64; 5] = [-32005, -32010, -32011, -32012, -32013];
@@ -87,6 +82,14 @@ impl Setting {
     }
 }
 
+/// Counts over all programs of a test.
+#[derive(Debug, Default)]
+struct Seen {
+    logs: LogSources,
+    /// Gzip-compressed answers.
+    compressed: AtomicUsize,
+}
+
 struct Run<'a> {
     world: World,
     program: InMemory,
@@ -103,7 +106,7 @@ struct Run<'a> {
     last: Option<Call>,
     /// Number of untrue answers of the node, and the time at which the model last saw this number grow.
     lies: (u64, Option<Instant>),
-    sources: &'a LogSources,
+    seen: &'a Seen,
 }
 
 fn settings(setting: Setting) -> (Config, devchain::Config) {
@@ -150,7 +153,7 @@ fn program(world: &World, config: &Config) -> InMemory {
 // === impl Run ===
 
 impl<'a> Run<'a> {
-    fn new(setting: Setting, sources: &'a LogSources) -> Self {
+    fn new(setting: Setting, seen: &'a Seen) -> Self {
         let (config, node) = settings(setting);
         let mut world = World::new(node);
         world.matches_as_geth = setting.proved;
@@ -167,7 +170,7 @@ impl<'a> Run<'a> {
             heads: Vec::new(),
             last: None,
             lies: (0, None),
-            sources,
+            seen,
         }
     }
 
@@ -382,83 +385,32 @@ async fn send_timed(program: InMemory, body: String) -> Finished {
 }
 
 fn run(setting: Setting, steps: &[Step]) -> Result<(), String> {
-    run_counting(setting, &LogSources::default(), steps)
+    run_counting(setting, &Seen::default(), steps)
 }
 
-fn run_counting(setting: Setting, sources: &LogSources, steps: &[Step]) -> Result<(), String> {
+fn run_counting(setting: Setting, seen: &Seen, steps: &[Step]) -> Result<(), String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        let mut run = Run::new(setting, sources);
+        let mut run = Run::new(setting, seen);
         for (position, step) in steps.iter().enumerate() {
             run.step(step).await.map_err(|error| format!("step {position} ({step:?}): {error}"))?;
         }
         run.join().await.map_err(|error| format!("at the end: {error}"))?;
-        COMPRESSED.fetch_add(run.program.metric("responses_compressed_total"), Relaxed);
+        let compressed = run.program.metric("responses_compressed_total");
+        seen.compressed.fetch_add(usize::try_from(compressed).unwrap(), Relaxed);
         Ok(())
     })
 }
 
 fn check(setting: Setting, programs: u32) {
-    let sources = LogSources::default();
-    check_programs(programs, &proptest::collection::vec(any_step(), 1..60), &setting, |steps| {
-        run_counting(setting, &sources, steps)
-    });
-    println!("{setting:?}: {sources:?}");
-    let compressed = COMPRESSED.load(Relaxed);
-    println!("{compressed} answers were gzip-compressed");
-    let few = are_few(programs);
-    sources.assert_reached(setting.log_sources(), programs);
-    assert!(compressed > 0 || few, "no answer was gzip-compressed: the tests no longer cover gzip");
+    let seen = Seen::default();
+    let program = proptest::collection::vec(any_step(), 1..60);
+    let ran = check_programs(programs, &program, &setting, |steps| run_counting(setting, &seen, steps));
+    println!("{setting:?}: {seen:?}");
+    seen.logs.must_reach(setting.log_sources(), ran);
+    ran.must_cover("an answer is gzip-compressed", 20, seen.compressed.load(Relaxed));
 }
-
-/// Returns whether so few programs run that they need not cover everything.
-fn are_few(programs: u32) -> bool {
-    programs < 100 || std::env::var_os("MODEL_PROGRAMS").is_some()
-}
-
-/// Runs `programs` programs. `MODEL_PROGRAMS`, if set, replaces the total of `PROGRAMS`, and the number is scaled
-/// accordingly.
-fn check_programs<S: std::fmt::Debug + Clone>(
-    programs: u32,
-    program: &impl Strategy<Value = Vec<S>>,
-    setting: &dyn std::fmt::Debug,
-    run: impl Fn(&[S]) -> Result<(), String>,
-) {
-    let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
-    let programs = variable("MODEL_PROGRAMS").map_or(programs, |total| {
-        u32::try_from(total * u64::from(programs) / u64::from(PROGRAMS)).unwrap().max(1)
-    });
-    let seed = variable("MODEL_SEED").unwrap_or_else(rand_seed);
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-    let runs = Runs {
-        cases: programs,
-        failure_persistence: None,
-        max_shrink_iters: 3_000,
-        max_shrink_time: 180_000,
-        ..Runs::default()
-    };
-    let mut runner = TestRunner::new_with_rng(runs, rng);
-    let result = runner.run(program, |steps| run(&steps).map_err(TestCaseError::fail));
-    match result {
-        Ok(()) => {}
-        Err(TestError::Fail(reason, steps)) => {
-            let steps: Vec<_> = steps.iter().map(|step| format!("    {step:?},\n")).collect();
-            panic!("{reason}\nMODEL_SEED={seed}, {setting:?}, shrunk to:\n{}", steps.concat());
-        }
-        Err(TestError::Abort(reason)) => panic!("{reason}"),
-    }
-}
-
-fn rand_seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id())
-}
-
-/// Number of programs of all settings together.
-const PROGRAMS: u32 = 3200;
 
 const ORDINARY: Setting = Setting {
     development: false,

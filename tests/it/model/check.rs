@@ -1,0 +1,127 @@
+//! Runs random programs, reports a failure so that it can be repeated, and checks what the programs covered.
+//!
+//! Each program has a seed of its own. The first program has the seed of the run, so the seed of a failed program repeats
+//! that program first, regardless of the number of programs.
+
+use std::{
+    env,
+    fmt::Debug,
+    fs,
+    hash::{BuildHasher, RandomState},
+    path::Path,
+    thread,
+};
+
+use alloy_primitives::keccak256;
+use proptest::{
+    strategy::Strategy,
+    test_runner::{Config as Runs, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner},
+};
+
+/// Number of programs of all settings together.
+const PROGRAMS: u32 = 3200;
+
+/// An event of one in `n` programs must have happened after this many times `n` programs. The chance that it has not
+/// happened by then is e⁻¹⁴, less than one in a million.
+const PATIENCE: u32 = 14;
+
+/// Programs that ran, with which a test checks that they covered an event.
+#[derive(Clone, Copy, Debug)]
+pub struct Ran(pub u32);
+
+/// Runs `programs` programs. `MODEL_PROGRAMS`, if set, replaces the total of `PROGRAMS`, and the number is scaled
+/// accordingly. `HOLDFAST_SEED`, if set, is the seed.
+pub fn check_programs<S: Debug + Clone>(
+    programs: u32,
+    program: &impl Strategy<Value = Vec<S>>,
+    setting: &dyn Debug,
+    run: impl Fn(&[S]) -> Result<(), String>,
+) -> Ran {
+    let programs = variable("MODEL_PROGRAMS").map_or(programs, |total| {
+        u32::try_from(total * u64::from(programs) / u64::from(PROGRAMS)).unwrap().max(1)
+    });
+    let first = variable("HOLDFAST_SEED").unwrap_or_else(random_seed);
+    for number in 0..programs {
+        let seed = seed_of(first, number);
+        match runner(seed).run(program, |steps| run(&steps).map_err(TestCaseError::fail)) {
+            Ok(()) => {}
+            Err(TestError::Fail(reason, steps)) => {
+                let test = thread::current().name().unwrap_or("model::").to_owned();
+                let text = failure(reason.message(), &test, seed, setting, &steps);
+                save(&text, &test, seed);
+                panic!("{text}");
+            }
+            Err(TestError::Abort(reason)) => panic!("{reason}"),
+        }
+    }
+    Ran(programs)
+}
+
+fn variable(name: &str) -> Option<u64> {
+    let value = env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is not a number, such as {name}=1234")))
+}
+
+fn random_seed() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+/// Returns the seed of a program. Runs with neighbouring seeds have no other programs in common.
+fn seed_of(first: u64, number: u32) -> u64 {
+    if number == 0 {
+        return first;
+    }
+    let mixed = keccak256([&first.to_be_bytes()[..], &number.to_be_bytes()].concat());
+    u64::from_be_bytes(mixed[..8].try_into().unwrap())
+}
+
+/// Returns a runner of the one program with this seed.
+pub fn runner(seed: u64) -> TestRunner {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let runs = Runs {
+        cases: 1,
+        failure_persistence: None,
+        max_shrink_iters: 3_000,
+        max_shrink_time: 180_000,
+        ..Runs::default()
+    };
+    TestRunner::new_with_rng(runs, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
+}
+
+fn failure(reason: &str, test: &str, seed: u64, setting: &dyn Debug, steps: &[impl Debug]) -> String {
+    let steps: String = steps.iter().map(|step| format!("    {step:?},\n")).collect();
+    format!(
+        "{reason}\n\
+         again: tests/run --seed {seed} {test}\n\
+         or: HOLDFAST_SEED={seed} cargo test --features otlp --test it {test}\n\
+         setting: {setting:?}\n\
+         shrunk program:\n\
+         {steps}\
+         next: add the program to tests/it/model/fixed.rs"
+    )
+}
+
+/// Writes the report of a failure to a file, because the output of a long run may be lost. The panic has the same text.
+fn save(text: &str, test: &str, seed: u64) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-failures");
+    let file = folder.join(format!("{}-{seed}.txt", test.replace("::", "-")));
+    if let Err(error) = fs::create_dir_all(&folder).and_then(|()| fs::write(&file, format!("{text}\n"))) {
+        println!("the report of the failure could not be written to {}: {error}", file.display());
+    }
+}
+
+// === impl Ran ===
+
+impl Ran {
+    /// Checks that an event happened, which happens in at least one of `one_in` programs. If too few programs ran, the
+    /// event may be missing by chance.
+    pub fn must_cover(self, event: &str, one_in: u32, count: usize) {
+        self.must_cover_after(PATIENCE * one_in, event, count);
+    }
+
+    /// Checks that an event happened, unless fewer than `enough` programs ran.
+    pub fn must_cover_after(self, enough: u32, event: &str, count: usize) {
+        assert!(count > 0 || self.0 < enough, "no program of {} covers this event: {event}", self.0);
+    }
+}
