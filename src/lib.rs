@@ -66,7 +66,7 @@
 pub mod admin;
 pub mod app;
 pub mod backoff;
-mod blocking;
+pub mod blocking;
 pub mod breaker;
 pub mod budget;
 pub mod cache;

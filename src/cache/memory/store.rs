@@ -15,6 +15,7 @@ use super::{
     windowed::Windowed,
 };
 use crate::{
+    blocking,
     cache::config::Config,
     eth::{
         Block, BlockHash, BlockNumber, BlockWithHashes, Home, Part, Receipts, SingleReceipt,
@@ -48,11 +49,9 @@ impl Cache {
         let (located, counted) = (locations.clone(), metrics.clone());
         let removed = move |entity: &Entity, evicted| {
             counted.went(entity, evicted);
-            if entity.is_long()
-                && let Ok(runtime) = Handle::try_current()
-            {
+            if entity.is_long() && Handle::try_current().is_ok() {
                 let (located, entity) = (located.clone(), entity.clone());
-                runtime.spawn_blocking(move || remove_locations(&located, &entity));
+                blocking::spawn(move || remove_locations(&located, &entity));
             } else {
                 remove_locations(&located, entity);
             }

@@ -9,9 +9,10 @@ use std::sync::{
 };
 
 use bytes::Bytes;
-use tokio::{sync::Semaphore, task};
+use tokio::sync::Semaphore;
 
 use crate::{
+    blocking,
     cache::{Cache, Deflated, Whole},
     proxy::metrics::Metrics,
 };
@@ -71,7 +72,7 @@ impl Compressor {
         // If the entry does not last, because the cache is too small, two more uses are needed to try again.
         self.slot(whole.fingerprint()).store(0, Relaxed);
         let (cache, metrics, text) = (self.cache.clone(), self.metrics.clone(), text.clone());
-        task::spawn_blocking(move || {
+        blocking::spawn(move || {
             // Another task may have been faster.
             if cache.deflated(&whole).is_none()
                 && let Some(deflated) = Deflated::new(&whole, &text)

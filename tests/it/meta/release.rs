@@ -26,8 +26,14 @@ async fn workflows_are_valid() {
 #[test]
 fn scripts_of_workflows_exist() {
     let workflows = WORKFLOWS.map(read).concat();
-    let scripts =
-        [".ci/run", ".github/release-notes", "docker/package", "docker/test", "docker/Dockerfile", "tests/run"];
+    let scripts = [
+        ".ci/run",
+        ".github/release-notes",
+        "docker/package",
+        "docker/test",
+        "docker/Dockerfile",
+        "tests/run",
+    ];
     for script in scripts {
         assert!(workflows.contains(script) && path(script).is_file(), "{script}");
     }
