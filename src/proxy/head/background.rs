@@ -1,9 +1,19 @@
 //! Runs one background task at a time, with bounded waits for its end.
 
-use std::{future::Future, time::Duration};
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool,
+            Ordering::{Acquire, Release},
+        },
+    },
+    time::Duration,
+};
 
 use parking_lot::Mutex;
-use tokio::{sync::watch, time::Instant};
+use tokio::{sync::Notify, time::Instant};
 
 use crate::timeout::timeout;
 
@@ -15,10 +25,29 @@ pub(crate) struct SingleTask(Mutex<Option<RunningTask>>);
 #[derive(Clone, Debug)]
 pub(crate) struct RunningTask {
     begun: Instant,
-    /// Channel that closes when the task ends, even if the task panics.
-    ended: watch::Receiver<()>,
+    end: Arc<TaskEnd>,
     /// Whether this call started the task.
     pub(crate) is_ours: bool,
+}
+
+/// The end of a task. Wakes the callers that wait for it in the order in which they came; a `watch` channel would wake them
+/// in random order.
+#[derive(Debug, Default)]
+struct TaskEnd {
+    has_come: AtomicBool,
+    waiters: Notify,
+}
+
+/// Reports the end of a task when dropped, so even if the task panics.
+struct EndOnDrop(Arc<TaskEnd>);
+
+// === impl EndOnDrop ===
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.has_come.store(true, Release);
+        self.0.waiters.notify_waiters();
+    }
 }
 
 // === impl SingleTask ===
@@ -33,13 +62,14 @@ impl SingleTask {
         if let Some(theirs) = under_way.as_ref().filter(|it| !it.has_ended()) {
             return RunningTask { is_ours: false, ..theirs.clone() };
         }
-        let (ends, ended) = watch::channel(());
+        let end = Arc::new(TaskEnd::default());
+        let ends = EndOnDrop(end.clone());
         let work = work();
         tokio::spawn(async move {
             let _ends = ends;
             work.await;
         });
-        under_way.insert(RunningTask { begun: Instant::now(), ended, is_ours: true }).clone()
+        under_way.insert(RunningTask { begun: Instant::now(), end, is_ours: true }).clone()
     }
 
     pub(crate) fn is_under_way(&self) -> bool {
@@ -51,14 +81,18 @@ impl SingleTask {
 
 impl RunningTask {
     fn has_ended(&self) -> bool {
-        self.ended.has_changed().is_err()
+        self.end.has_come.load(Acquire)
     }
 
     /// Waits until the task ends, but at most until `patience` after its start. If the task hangs, later callers
     /// therefore do not wait as long as the first caller.
-    pub(crate) async fn wait(mut self, patience: Duration) {
+    pub(crate) async fn wait(self, patience: Duration) {
         let left = patience.saturating_sub(self.begun.elapsed());
-        let _ = timeout(left, self.ended.changed()).await;
+        // Before the check, so that an end between the check and the wait is not lost.
+        let ended = self.end.waiters.notified();
+        if !self.has_ended() {
+            let _ = timeout(left, ended).await;
+        }
     }
 }
 

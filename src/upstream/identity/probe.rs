@@ -10,9 +10,9 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::{
-    sync::{Notify, watch},
+    sync::Notify,
     time::{self, Instant},
 };
 use tracing::{error, info, warn};
@@ -102,7 +102,10 @@ pub(in crate::upstream) struct IdentityProbe {
     name: Arc<str>,
     secrets: Secrets,
     pinned_chain: Arc<PinnedChain>,
-    progress: watch::Sender<ProbeProgress>,
+    progress: RwLock<ProbeProgress>,
+    /// Wakes the callers that wait for progress, in the order in which they came. A `watch` channel would wake them in
+    /// random order.
+    progressed: Notify,
     wake: Notify,
     /// Whether a check is requested to see if the endpoint answers, even if its identity is confirmed.
     is_probe_requested: AtomicBool,
@@ -146,7 +149,8 @@ impl IdentityProbe {
             name,
             secrets,
             pinned_chain,
-            progress: watch::Sender::new(progress),
+            progress: RwLock::new(progress),
+            progressed: Notify::new(),
             wake: Notify::new(),
             is_probe_requested: AtomicBool::new(false),
             last_probe: Mutex::default(),
@@ -155,48 +159,64 @@ impl IdentityProbe {
 
     /// Returns the current state.
     pub(in crate::upstream) fn state(&self) -> IdentityState {
-        self.progress.borrow().state.clone()
+        self.progress.read().state.clone()
     }
 
     /// Returns whether the endpoint serves the right chain and needs no recheck.
     pub(in crate::upstream) fn is_confirmed(&self) -> bool {
-        self.progress.borrow().confirmed().is_some()
+        self.progress.read().confirmed().is_some()
     }
 
     /// Returns whether the endpoint serves another chain.
     pub(in crate::upstream) fn is_wrong_chain(&self) -> bool {
-        matches!(self.progress.borrow().state, IdentityState::WrongChain(_))
+        matches!(self.progress.read().state, IdentityState::WrongChain(_))
     }
 
     /// Returns whether the endpoint served the right chain, but needs a recheck.
     pub(in crate::upstream) fn needs_recheck(&self) -> bool {
-        let progress = self.progress.borrow();
+        let progress = self.progress.read();
         matches!(progress.state, IdentityState::Known(_)) && progress.needs_recheck
     }
 
     /// Resolves after the first attempt, whether or not it succeeded.
     async fn wait_attempted(&self) {
-        let _ = self.progress.subscribe().wait_for(|progress| progress.attempts > 0).await;
+        self.wait_for(|progress| progress.attempts > 0).await;
     }
 
     /// Resolves once the endpoint is known to serve the right chain.
     pub(in crate::upstream) async fn wait_known(&self) {
         let known = |progress: &ProbeProgress| matches!(progress.state, IdentityState::Known(_));
-        let _ = self.progress.subscribe().wait_for(known).await;
+        self.wait_for(known).await;
+    }
+
+    /// Returns the progress as soon as `condition` holds.
+    async fn wait_for(&self, condition: impl Fn(&ProbeProgress) -> bool) -> ProbeProgress {
+        loop {
+            // Before the check, so that no change between the check and the wait is lost.
+            let progressed = self.progressed.notified();
+            if let Some(progress) = Some(self.progress.read()).filter(|progress| condition(progress)) {
+                return progress.clone();
+            }
+            progressed.await;
+        }
+    }
+
+    /// Changes the progress, and wakes the callers that wait for it.
+    fn update(&self, change: impl FnOnce(&mut ProbeProgress)) {
+        change(&mut self.progress.write());
+        self.progressed.notify_waiters();
     }
 
     /// Requires a check before the next call, for example after a lost connection.
     pub(in crate::upstream) fn require_recheck(&self) {
-        self.progress.send_if_modified(|progress| {
-            progress.needs_recheck = true;
-            progress.rechecks += 1;
-            false
-        });
+        let mut progress = self.progress.write();
+        progress.needs_recheck = true;
+        progress.rechecks += 1;
     }
 
     /// Marks the endpoint as removed: callers that wait for its identity get an error.
     pub(in crate::upstream) fn retire(&self) {
-        self.progress.send_modify(|progress| progress.retired = true);
+        self.update(|progress| progress.retired = true);
     }
 
     /// Wakes the task that checks the identity. It sends a check only if the identity is not confirmed.
@@ -220,13 +240,8 @@ impl IdentityProbe {
 
     /// Returns the confirmed identity: at once if it needs no check, otherwise after the next attempt.
     pub(in crate::upstream) async fn confirm(&self) -> Result<Arc<ChainIdentity>, IdentityError> {
-        // Usually the identity is confirmed, and a subscription is not necessary.
-        if let Some(identity) = self.progress.borrow().confirmed() {
-            return Ok(identity.clone());
-        }
-        let mut progress = self.progress.subscribe();
         let (attempts, rechecks) = {
-            let now = progress.borrow_and_update();
+            let now = self.progress.read();
             match now.confirmed() {
                 Some(identity) => return Ok(identity.clone()),
                 None => (now.attempts, now.rechecks),
@@ -238,17 +253,16 @@ impl IdentityProbe {
         let settled = |progress: &ProbeProgress| {
             progress.retired || (progress.attempts > attempts && progress.rechecks_at_start >= rechecks)
         };
-        let next = progress.wait_for(settled).await.map(|progress| progress.clone());
-        if next.as_ref().is_ok_and(|next| next.retired) {
+        let next = self.wait_for(settled).await;
+        if next.retired {
             return Err(IdentityError::Upstream(UpstreamError::Empty));
         }
-        match next.map(|next| next.state) {
-            Ok(IdentityState::Known(identity)) => Ok(identity),
-            Ok(IdentityState::WrongChain(wrong_chain)) => Err(IdentityError::WrongChain(wrong_chain)),
-            Ok(IdentityState::Unknown(error)) => {
+        match next.state {
+            IdentityState::Known(identity) => Ok(identity),
+            IdentityState::WrongChain(wrong_chain) => Err(IdentityError::WrongChain(wrong_chain)),
+            IdentityState::Unknown(error) => {
                 Err(IdentityError::Upstream(error.unwrap_or(UpstreamError::Empty)))
             }
-            Err(_) => Err(IdentityError::Upstream(UpstreamError::Busy)),
         }
     }
 
@@ -269,14 +283,14 @@ impl IdentityProbe {
                     continue;
                 }
             }
-            let rechecks = self.progress.borrow().rechecks;
+            let rechecks = self.progress.read().rechecks;
             let identity = fetch_identity(&ask, &self.secrets).await;
             if !self.pinned_chain.is_complete() {
                 let before = before.iter().map(|before| before.wait_attempted());
                 let _ = time::timeout(PRECEDENCE_WAIT, join_all(before)).await;
             }
             self.record(identity, rechecks);
-            known = matches!(self.progress.borrow().state, IdentityState::Known(_));
+            known = matches!(self.progress.read().state, IdentityState::Known(_));
             if !known {
                 time::sleep(MIN_PAUSE).await;
                 // If another endpoint serves the chain, no client waits for this one.
@@ -300,18 +314,15 @@ impl IdentityProbe {
             Err(_) if self.is_confirmed() => return,
             Err(error) => IdentityState::Unknown(Some(error)),
         };
-        let ProbeProgress { state: before, was_known, .. } = self.progress.borrow().clone();
+        let ProbeProgress { state: before, was_known, .. } = self.progress.read().clone();
         if was_known && matches!(state, IdentityState::WrongChain(_)) {
             // First bars the endpoint, so that no later refresh accepts its head. Then `notify_wrong_chain` makes the
-            // view forget which blocks are canonical. Only then does `send_modify` wake the calls that wait for the
+            // view forget which blocks are canonical. Only then does `update` wake the calls that wait for the
             // identity, so that they do not find data that the endpoint supplied.
-            self.progress.send_if_modified(|progress| {
-                progress.state = state.clone();
-                false
-            });
+            self.progress.write().state = state.clone();
             self.pinned_chain.notify_wrong_chain();
         }
-        self.progress.send_modify(|progress| {
+        self.update(|progress| {
             match state {
                 IdentityState::Known(_) => progress.was_known = true,
                 IdentityState::WrongChain(_) => progress.was_known = false,
