@@ -92,6 +92,7 @@ impl Answerer {
             self.load(&asked, UpstreamState::Unreachable).await
         };
         let answered = tokio::select! {
+            biased;
             answered = &mut answering => answered,
             Some(answered) = loaded => return Ok(answered),
         };

@@ -199,7 +199,7 @@ impl Follower {
         loop {
             let feed = feeds.borrow_and_update().clone();
             tokio::select! {
-                () = self.listen_to(feed) => {}
+                biased;
                 changed = feeds.changed() => {
                     // The new feed may not repeat the old feed's notifications; poll until the new subscription is
                     // active.
@@ -210,6 +210,7 @@ impl Follower {
                         return self.listen_to(feed).await;
                     }
                 }
+                () = self.listen_to(feed) => {}
             }
         }
     }

@@ -138,8 +138,9 @@ impl EndpointSet {
                 Some(identity.watch(before(&endpoints, at), |call| ask_one(endpoint, call)))
             }));
             tokio::select! {
-                _ = watching => std::future::pending().await,
+                biased;
                 _ = changed.changed() => {}
+                _ = watching => std::future::pending().await,
             }
         }
     }

@@ -48,6 +48,7 @@ impl Identity {
                 return;
             }
             tokio::select! {
+                biased;
                 _ = select_all(known) => return,
                 _ = changed.changed() => {}
             }
