@@ -51,7 +51,7 @@ use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 use self::consumers::Consumer;
 use super::{
     FAILURES, FINAL_MARGIN, ORDINARY,
-    check::{Ran, check_programs},
+    check::{Ran, assert_repeats, check_programs, run_in_memory},
     judge::{Asked, Finished, UNREST},
     request_all, send_timed, settings, shorten,
     sources::{LogSources, Source, is_forwarded},
@@ -708,9 +708,7 @@ fn is_nothing(call: &Call, result: &Bytes) -> bool {
 }
 
 fn run(setting: Setting, seen: &Seen, steps: &[Happens]) -> Result<(), String> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(async {
+    run_in_memory(steps, async {
         let mut run = Run::new(setting, seen);
         for (position, step) in steps.iter().enumerate() {
             let happened = run.happens(step).await;
@@ -720,10 +718,13 @@ fn run(setting: Setting, seen: &Seen, steps: &[Happens]) -> Result<(), String> {
     })
 }
 
+fn any_program() -> impl Strategy<Value = Vec<Happens>> {
+    proptest::collection::vec(happens(), 1..60)
+}
+
 fn check(setting: Setting, programs: u32) {
     let seen = Seen::default();
-    let program = proptest::collection::vec(happens(), 1..60);
-    let ran = check_programs(programs, &program, &setting, |steps| run(setting, &seen, steps));
+    let ran = check_programs(programs, &any_program(), &setting, |steps| run(setting, &seen, steps));
     println!("{setting:?}: {seen:?}");
     seen.assert_differed(ran, 40);
     if setting.fast_finality {
@@ -853,5 +854,16 @@ fn orphan_at_the_finalized_number_is_not_the_head() {
         ];
         let setting = Setting { fast_finality: true, followed: false };
         run(setting, &Seen::default(), &steps).unwrap_or_else(|error| panic!("{shift}: {error}"));
+    }
+}
+
+#[test]
+fn programs_repeat() {
+    for setting in [
+        Setting { fast_finality: false, followed: false },
+        Setting { fast_finality: true, followed: false },
+        Setting { fast_finality: true, followed: true },
+    ] {
+        assert_repeats(&setting, &any_program(), |steps| run(setting, &Seen::default(), steps));
     }
 }

@@ -13,10 +13,14 @@ use std::{
 };
 
 use alloy_primitives::keccak256;
+use holdfast::blocking;
 use proptest::{
-    strategy::Strategy,
+    strategy::{Strategy, ValueTree},
     test_runner::{Config as Runs, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner},
 };
+use tokio::runtime::Builder;
+
+use crate::support::transcript;
 
 /// Number of programs of all settings together.
 const PROGRAMS: u32 = 3200;
@@ -55,6 +59,79 @@ pub fn check_programs<S: Debug + Clone>(
         }
     }
     Ran(programs)
+}
+
+/// Runs a program on this thread, with a paused clock. The random choices of the proxy depend on the program alone, so that
+/// a program gives the same run every time.
+pub fn run_in_memory<T>(steps: &[impl Debug], program: impl Future<Output = T>) -> T {
+    let mixed = keccak256(format!("{steps:?}"));
+    fastrand::seed(u64::from_be_bytes(mixed[..8].try_into().unwrap()));
+    blocking::wait_on_this_thread();
+    let mut runtime = Builder::new_current_thread();
+    let runtime = runtime
+        .enable_time()
+        .start_paused(true)
+        .on_thread_start(blocking::wait_on_this_thread)
+        .build()
+        .unwrap();
+    runtime.block_on(program)
+}
+
+/// Number of programs that [`assert_repeats`] runs.
+const REPEATED: u32 = 20;
+
+/// Checks that programs give the same answers, calls and times when they run again: on other threads, in another order, and
+/// at the same time as others.
+pub fn assert_repeats<S: Debug + Sync>(
+    setting: &(dyn Debug + Sync),
+    program: &impl Strategy<Value = Vec<S>>,
+    run: impl Fn(&[S]) -> Result<(), String> + Sync,
+) {
+    let mut programs: Vec<_> = (0..REPEATED)
+        .map(|number| {
+            let steps = program.new_tree(&mut runner(seed_of(1, number))).unwrap().current();
+            let first = transcript::of(|| run(&steps));
+            (steps, first)
+        })
+        .collect();
+    programs.reverse();
+    let repeat = |programs: &[(Vec<S>, _)]| {
+        for (steps, first) in programs {
+            let again = transcript::of(|| run(steps));
+            if *first != again {
+                return Err(difference(setting, steps, first, &again));
+            }
+        }
+        Ok(())
+    };
+    let (half, other) = programs.split_at(programs.len() / 2);
+    let results = thread::scope(|scope| {
+        [half, other].map(|part| scope.spawn(|| repeat(part))).map(|thread| thread.join().unwrap())
+    });
+    for result in results {
+        result.unwrap_or_else(|difference| panic!("{difference}"));
+    }
+}
+
+/// A result with its transcript.
+type Repeatable = (Result<(), String>, Vec<String>);
+
+/// Describes the first line in which two runs of a program differ.
+fn difference(setting: &dyn Debug, steps: &[impl Debug], first: &Repeatable, again: &Repeatable) -> String {
+    let line = |run: &Repeatable, at: usize| run.1.get(at).cloned().unwrap_or_else(|| format!("{:?}", run.0));
+    let at = first.1.iter().zip(&again.1).take_while(|(one, other)| one == other).count();
+    let before = first.1[at.saturating_sub(5)..at].join("\n  ");
+    let steps: String = steps.iter().map(|step| format!("    {step:?},\n")).collect();
+    format!(
+        "two runs of a program differ in line {at}\n\
+         setting: {setting:?}\n\
+         program:\n{steps}\
+         before:\n  {before}\n\
+         first run:\n  {}\n\
+         second run:\n  {}",
+        line(first, at),
+        line(again, at)
+    )
 }
 
 fn variable(name: &str) -> Option<u64> {

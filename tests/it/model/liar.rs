@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::{task::JoinHandle, time};
 
 use super::{
-    check::check_programs,
+    check::{assert_repeats, check_programs, run_in_memory},
     request,
     sources::{LogSources, Source},
     step::{LogFilter, LogQuery, Pick, Place, Question, Span, Step, log_step, step},
@@ -267,9 +267,7 @@ fn are_proved(status: &str) -> bool {
 }
 
 fn run(setting: Setting, seen: &Seen, steps: &[Happens]) -> Result<(), String> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(async {
+    run_in_memory(steps, async {
         let mut run = Run::new(setting, seen);
         // The proxy must know the chain before it can verify answers.
         run.program.ask("eth_chainId", json!([])).await;
@@ -281,10 +279,13 @@ fn run(setting: Setting, seen: &Seen, steps: &[Happens]) -> Result<(), String> {
     })
 }
 
+fn any_program() -> impl Strategy<Value = Vec<Happens>> {
+    proptest::collection::vec(happens(), 1..60)
+}
+
 fn check(setting: Setting, programs: u32) {
     let seen = Seen::default();
-    let program = proptest::collection::vec(happens(), 1..60);
-    let ran = check_programs(programs, &program, &setting, |steps| run(setting, &seen, steps));
+    let ran = check_programs(programs, &any_program(), &setting, |steps| run(setting, &seen, steps));
     println!("{setting:?}: {seen:?}");
     let sources = match setting.demand {
         Demand::Full => &[Source::Receipts, Source::Bloom, Source::Fetched][..],
@@ -384,5 +385,17 @@ fn logs_from_false_receipts_have_no_proof() {
             let setting = Setting { demand, on_mismatch: OnMismatch::Pass, switched: false };
             run(setting, &Seen::default(), &steps).unwrap_or_else(|error| panic!("{choice}: {error}"));
         }
+    }
+}
+
+#[test]
+fn programs_repeat() {
+    for setting in [
+        STRICTEST,
+        Setting { switched: true, ..STRICTEST },
+        Setting { on_mismatch: OnMismatch::Pass, ..STRICTEST },
+        Setting { on_mismatch: OnMismatch::Pass, demand: Demand::Auto, ..STRICTEST },
+    ] {
+        assert_repeats(&setting, &any_program(), |steps| run(setting, &Seen::default(), steps));
     }
 }

@@ -30,6 +30,7 @@ use holdfast::{
     proxy::Follow,
     verify::{Demand, OnMismatch},
 };
+use proptest::strategy::Strategy;
 use serde_json::{Value, json};
 use tokio::{
     task::JoinHandle,
@@ -37,7 +38,7 @@ use tokio::{
 };
 
 use self::{
-    check::check_programs,
+    check::{assert_repeats, check_programs, run_in_memory},
     judge::{Asked, Finished, ShownHead},
     sources::{LogSources, Source},
     step::{LogQuery, Place, Question, Step, any_step},
@@ -389,9 +390,7 @@ fn run(setting: Setting, steps: &[Step]) -> Result<(), String> {
 }
 
 fn run_counting(setting: Setting, seen: &Seen, steps: &[Step]) -> Result<(), String> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(async {
+    run_in_memory(steps, async {
         let mut run = Run::new(setting, seen);
         for (position, step) in steps.iter().enumerate() {
             run.step(step).await.map_err(|error| format!("step {position} ({step:?}): {error}"))?;
@@ -403,10 +402,13 @@ fn run_counting(setting: Setting, seen: &Seen, steps: &[Step]) -> Result<(), Str
     })
 }
 
+fn any_program() -> impl Strategy<Value = Vec<Step>> {
+    proptest::collection::vec(any_step(), 1..60)
+}
+
 fn check(setting: Setting, programs: u32) {
     let seen = Seen::default();
-    let program = proptest::collection::vec(any_step(), 1..60);
-    let ran = check_programs(programs, &program, &setting, |steps| run_counting(setting, &seen, steps));
+    let ran = check_programs(programs, &any_program(), &setting, |steps| run_counting(setting, &seen, steps));
     println!("{setting:?}: {seen:?}");
     seen.logs.must_reach(setting.log_sources(), ran);
     ran.must_cover("an answer is gzip-compressed", 20, seen.compressed.load(Relaxed));
@@ -459,4 +461,20 @@ fn every_answer_is_allowed_while_following_the_chain() {
 #[test]
 fn every_answer_is_allowed_while_following_a_development_chain() {
     check(Setting { followed: true, development: true, ..ORDINARY }, 100);
+}
+
+#[test]
+fn programs_repeat() {
+    for setting in [
+        ORDINARY,
+        Setting { forgets: true, ..ORDINARY },
+        Setting { proved: true, ..ORDINARY },
+        Setting { consistent: true, ..ORDINARY },
+        Setting { development: true, ..ORDINARY },
+        Setting { switched: true, ..ORDINARY },
+        Setting { followed: true, ..ORDINARY },
+        Setting { followed: true, development: true, ..ORDINARY },
+    ] {
+        assert_repeats(&setting, &any_program(), |steps| run(setting, steps));
+    }
 }

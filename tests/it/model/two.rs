@@ -29,7 +29,7 @@ use tokio::{
 use super::{
     FAILURES, Finished, ORDINARY,
     address::Address,
-    check::check_programs,
+    check::{assert_repeats, check_programs, run_in_memory},
     judge::UNAVAILABLE,
     request, send_timed, settings, shorten,
     sources::LogSources,
@@ -540,9 +540,7 @@ fn one_is_higher(nodes: &[World; 2]) -> bool {
 }
 
 fn run(setting: Setting, seen: &Seen, steps: &[Happens]) -> Result<(), String> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(async {
+    run_in_memory(steps, async {
         let mut run = Run::new(setting, seen);
         for (position, step) in steps.iter().enumerate() {
             let happened = run.happens(step).await;
@@ -552,10 +550,13 @@ fn run(setting: Setting, seen: &Seen, steps: &[Happens]) -> Result<(), String> {
     })
 }
 
+fn any_program() -> impl Strategy<Value = Vec<Happens>> {
+    proptest::collection::vec(happens(), 1..60)
+}
+
 fn check(setting: Setting, programs: u32) {
     let seen = Seen::default();
-    let program = proptest::collection::vec(happens(), 1..60);
-    let ran = check_programs(programs, &program, &setting, |steps| run(setting, &seen, steps));
+    let ran = check_programs(programs, &any_program(), &setting, |steps| run(setting, &seen, steps));
     println!("{setting:?}: {seen:?}");
     for (event, one_in, count) in [
         ("an answer while the nodes are on two branches", 3, &seen.forked),
@@ -603,4 +604,16 @@ fn every_answer_is_that_of_a_node_with_a_small_window_and_cache() {
 #[test]
 fn every_answer_is_that_of_a_node_while_following() {
     check(Setting { followed: true, in_order: false, ..IN_ORDER }, 100);
+}
+
+#[test]
+fn programs_repeat() {
+    for setting in [
+        IN_ORDER,
+        Setting { in_order: false, ..IN_ORDER },
+        Setting { switched: true, ..IN_ORDER },
+        Setting { followed: true, in_order: false, ..IN_ORDER },
+    ] {
+        assert_repeats(&setting, &any_program(), |steps| run(setting, &Seen::default(), steps));
+    }
 }

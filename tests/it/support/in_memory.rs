@@ -18,7 +18,7 @@ use holdfast::{
     config::Config,
     devchain::DevChain,
     http::Portion,
-    upstream::{EndpointAddress, EndpointConfig, EndpointParts, InProcessTransport, Upstream},
+    upstream::{Call, Calls, EndpointAddress, EndpointConfig, EndpointParts, InProcessTransport, Upstream},
     verify::{self, Verifier},
 };
 use http_body::Body as _;
@@ -26,7 +26,9 @@ use http_body_util::{BodyExt, Full};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tower::util::BoxCloneSyncService;
+use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
+
+use super::transcript;
 
 pub type Body = http_body_util::combinators::UnsyncBoxBody<Portion, Infallible>;
 
@@ -122,6 +124,8 @@ fn assemble(
     tiers: impl FnOnce(TierMetrics) -> Tiers,
     verifier: impl FnOnce(verify::Metrics) -> Verifier,
 ) -> InMemory {
+    transcript::note(|| "start".to_owned());
+    let endpoints = endpoints.into_iter().map(recorded).collect();
     // The registry has no prefix `holdfast_`, so tests name metrics as the code does.
     let mut registry = Registry::default();
     let tiers = tiers(TierMetrics::register(&mut registry));
@@ -134,6 +138,25 @@ fn assemble(
         .registry(registry)
         .wall_clock(wall);
     InMemory::of(app.in_process().unwrap())
+}
+
+/// Adds each call of this endpoint to the transcript, if one is being written.
+fn recorded(endpoint: EndpointParts) -> EndpointParts {
+    if !transcript::is_on() {
+        return endpoint;
+    }
+    let (name, transport) = (endpoint.name.clone(), endpoint.transport);
+    let transport = BoxCloneSyncService::new(service_fn(move |calls: Calls| {
+        transcript::note(|| {
+            let call = |call: &Call| {
+                let params = String::from_utf8_lossy(call.params.as_bytes());
+                format!(" {}{params}", call.method.as_str())
+            };
+            format!("{name} <-{}", calls.iter().map(call).collect::<String>())
+        });
+        transport.clone().oneshot(calls)
+    }));
+    EndpointParts { transport, ..endpoint }
 }
 
 // === impl InMemory ===
@@ -195,6 +218,7 @@ impl InMemory {
             GzDecoder::new(&body[..]).read_to_end(&mut plain).unwrap();
             body = plain.into();
         }
+        transcript::note(|| format!("client <- {parts:?} {}", String::from_utf8_lossy(&body)));
         ::http::Response::from_parts(parts, body)
     }
 

@@ -21,6 +21,7 @@ pub mod relay;
 pub mod server;
 pub mod tiers;
 pub mod tools;
+pub mod transcript;
 pub mod upstream;
 pub mod vectors;
 

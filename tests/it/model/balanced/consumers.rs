@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::{Happens, Run, Seen, Setting, check_programs, run};
+use super::{Happens, Run, Seen, Setting, assert_repeats, check_programs, run};
 use crate::model::{
     step::{Place, Question, Step},
     world::Hash,
@@ -140,11 +140,21 @@ fn hash_of(block: &Value) -> Option<Hash> {
     serde_json::from_value(block["hash"].clone()).ok()
 }
 
+const SETTING: Setting = Setting { fast_finality: false, followed: false };
+
+fn any_program() -> impl Strategy<Value = Vec<Happens>> {
+    proptest::collection::vec(happens(), 1..50)
+}
+
 #[test]
 fn consumers_get_no_null_for_known_data() {
-    let (setting, seen) = (Setting { fast_finality: false, followed: false }, Seen::default());
-    let program = proptest::collection::vec(happens(), 1..50);
-    let ran = check_programs(100, &program, &setting, |steps| run(setting, &seen, steps));
+    let (setting, seen) = (SETTING, Seen::default());
+    let ran = check_programs(100, &any_program(), &setting, |steps| run(setting, &seen, steps));
     println!("consumers: {seen:?}");
     seen.assert_differed(ran, 3);
+}
+
+#[test]
+fn programs_repeat() {
+    assert_repeats(&SETTING, &any_program(), |steps| run(SETTING, &Seen::default(), steps));
 }
