@@ -105,3 +105,56 @@ impl Joined {
         Answered::new(Answer::Result(text.freeze()), outcome)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*, sample::select};
+
+    use super::*;
+
+    const SOURCES: [LogSource; 4] =
+        [LogSource::Bloom, LogSource::Receipts, LogSource::Fetched, LogSource::Forwarded];
+    const PROOFS: [LogProof; 3] = [LogProof::None, LogProof::Structural, LogProof::Proved];
+
+    fn join(
+        first: u64,
+        max_results: usize,
+        blocks: &[(usize, LogSource, LogProof)],
+    ) -> Result<Answered, CallError> {
+        let limits = LogsConfig { max_results, ..LogsConfig::default() };
+        let mut joined = Joined::new(limits, BlockNumber(first));
+        for ((logs, source, proof), number) in blocks.iter().zip(first..) {
+            let logs = vec![Bytes::from_static(b"{}"); *logs];
+            joined.add(BlockNumber(number), FoundLogs { logs, source: *source, proof: *proof })?;
+        }
+        Ok(joined.answer())
+    }
+
+    fn blocks() -> impl Strategy<Value = Vec<(usize, LogSource, LogProof)>> {
+        vec((0_usize..5, select(&SOURCES[..]), select(&PROOFS[..])), 1..12)
+    }
+
+    proptest! {
+        #[test]
+        fn answer_states_the_weakest_proof_and_the_dearest_source(blocks in blocks()) {
+            let source = blocks.iter().map(|(_, source, _)| *source).max().unwrap();
+            let proof = blocks.iter().map(|(.., proof)| *proof).min().unwrap();
+            prop_assert_eq!(join(7, usize::MAX, &blocks).unwrap().outcome, Outcome::Logs(source, proof));
+        }
+
+        #[test]
+        fn suggested_range_is_the_longest_that_works(blocks in blocks(), max in 0_usize..12, begin in 0_u64..9) {
+            let logs: usize = blocks.iter().map(|(logs, ..)| logs).sum();
+            match join(begin, max, &blocks) {
+                Ok(_) => prop_assert!(logs <= max || blocks.len() == 1),
+                Err(CallError::TooManyLogs { over, first, last }) => {
+                    prop_assert_eq!((over, first), (LogLimit::Results(max), BlockNumber(begin)));
+                    let count = usize::try_from(last.0 - begin).unwrap() + 1;
+                    prop_assert!(join(begin, max, &blocks[..count]).is_ok());
+                    prop_assert!(join(begin, max, &blocks[..=count]).is_err());
+                }
+                Err(other) => return Err(TestCaseError::fail(other.to_string())),
+            }
+        }
+    }
+}

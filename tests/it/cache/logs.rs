@@ -464,3 +464,28 @@ async fn unproved_logs_are_refused_in_a_batch_too() {
         assert_eq!(answers[1]["error"]["code"], -32012, "{answers}");
     }
 }
+
+/// Without its block, a list of receipts passes only structural checks. Proved blocks before and after it in the range do
+/// not make up for that.
+#[tokio::test(start_paused = true)]
+async fn weakest_proof_of_a_range_is_stated() {
+    let chain = ethereum(6, 3);
+    let program = in_memory::program(&chain, &Config::default());
+    warm(&program, 1..=5).await;
+    program.ask(RECEIPTS, json!(["0x6"])).await;
+    chain.mine(1);
+    tokio::time::advance(std::time::Duration::from_secs(2)).await;
+    warm(&program, [7]).await;
+    for (first, last, proof) in [
+        (4, 5, "proved"),
+        (6, 6, "structural"),
+        (4, 6, "structural"),
+        (6, 7, "structural"),
+        (5, 7, "structural"),
+        (7, 7, "proved"),
+    ] {
+        let (status, answer) = program.cached(LOGS, range(first, last)).await;
+        assert_eq!(status, format!("holdfast; hit; detail=receipts; proof={proof}"), "{first} to {last}");
+        assert_eq!(answer, own(&chain, &range(first, last)));
+    }
+}
