@@ -122,6 +122,22 @@ async fn malformed_entries_and_notifications_cost_a_call() {
     }
 }
 
+/// Holdfast reads and answers such calls, too, so a batch that is full after its first call is not free.
+#[tokio::test(start_paused = true)]
+async fn calls_of_a_batch_that_do_not_begin_cost_a_call() {
+    let chain = upstream::devchain().chain();
+    let mut config = in_memory::consistent();
+    config.http.keys = vec![KeyConfig { rate: "10/h".parse().ok(), ..key("one", KEY) }];
+    (config.http.batch_concurrency, config.http.max_batch_answer) = (1, bytesize::ByteSize::b(1));
+    let program = in_memory::program(&chain, &config).with_key(KEY);
+    let (_, _, answers) = program.response(batch(&["eth_gasPrice"; 6])).await;
+    assert!((0..6).all(|at| answers[at]["error"]["code"] == -32600), "{answers}");
+    assert_eq!(chain.count("eth_gasPrice"), 1, "the first answer is too large, so that no other call begins");
+
+    let answers = join_all((0..10).map(|_| program.call("eth_chainId", json!([])))).await;
+    assert_eq!(answers.iter().filter(|(status, _)| *status == 200).count(), 4);
+}
+
 #[tokio::test]
 async fn requests_without_a_key_are_limited_by_address() {
     let node = upstream::devchain().run().await;
