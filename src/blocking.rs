@@ -3,7 +3,7 @@
 //! When work on another thread ends depends on the machine, and so does the order of the tasks that wait for it. A test
 //! that runs the program in memory therefore lets each thread wait for the work that it starts.
 
-use std::{any::Any, cell::Cell, fmt, future::pending, thread};
+use std::{any::Any, cell::Cell, fmt, future::pending, sync::mpsc, thread};
 
 use tokio::task::{self, JoinHandle};
 
@@ -22,8 +22,17 @@ pub fn wait_on_this_thread() {
 
 /// Starts `work` on a blocking thread of the runtime.
 pub(crate) fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-    let handle = task::spawn_blocking(work);
-    while WAITS.get() && !handle.is_finished() {
+    if !WAITS.get() {
+        return task::spawn_blocking(work);
+    }
+    let (done, is_done) = mpsc::sync_channel::<()>(0);
+    let handle = task::spawn_blocking(move || {
+        let _done = done;
+        work()
+    });
+    // Fails when the work ends and drops the sender.
+    let _ = is_done.recv();
+    while !handle.is_finished() {
         thread::yield_now();
     }
     handle

@@ -57,7 +57,7 @@
 //! breaker     circuit breaker for an endpoint or a tier that keeps failing
 //! backoff     pauses that double
 //! token_bucket  a rate with a burst
-//! blocking    work on blocking threads: tells a panic from a shutdown
+//! blocking    work on blocking threads: tells a panic from a shutdown, can be made repeatable
 //! display     formats values in messages
 //! log_throttle  logs a repeated event at most every ten seconds
 //! outage        the time in which a component fails, for the log

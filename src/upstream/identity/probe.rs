@@ -419,13 +419,13 @@ mod tests {
         let finds = found.clone();
         pin.on_wrong_chain(move || {
             let one = forgets.upgrade().unwrap();
-            let attempts = one.progress.borrow().attempts;
+            let attempts = one.progress.read().attempts;
             finds.lock().push((one.is_wrong_chain(), attempts));
         });
         one.record(Ok(ChainIdentity { chain_id: 2, ..identity() }), 0);
         // Calls that wait for the second attempt are woken only after the notification.
         assert_eq!(*found.lock(), [(true, 1)]);
-        assert_eq!(one.progress.borrow().attempts, 2);
+        assert_eq!(one.progress.read().attempts, 2);
     }
 
     #[tokio::test(start_paused = true)]

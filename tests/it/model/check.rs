@@ -8,6 +8,7 @@ use std::{
     fmt::Debug,
     fs,
     hash::{BuildHasher, RandomState},
+    io::{self, Write},
     path::Path,
     thread,
 };
@@ -22,8 +23,11 @@ use tokio::runtime::Builder;
 
 use crate::support::transcript;
 
-/// Number of programs of all settings together.
-const PROGRAMS: u32 = 3200;
+/// Number of programs of all settings together, in the gate.
+const GATE: u64 = 400;
+
+/// Sum of the numbers of programs that the tests name. Each test runs its share of the whole.
+const SHARES: u64 = 3200;
 
 /// An event of one in `n` programs must have happened after this many times `n` programs. The chance that it has not
 /// happened by then is e⁻¹⁴, less than one in a million.
@@ -33,17 +37,16 @@ const PATIENCE: u32 = 14;
 #[derive(Clone, Copy, Debug)]
 pub struct Ran(pub u32);
 
-/// Runs `programs` programs. `MODEL_PROGRAMS`, if set, replaces the total of `PROGRAMS`, and the number is scaled
-/// accordingly. `HOLDFAST_SEED`, if set, is the seed.
+/// Runs a share of the programs. `MODEL_PROGRAMS`, if set, replaces the number of all programs. `HOLDFAST_SEED`, if set, is
+/// the seed.
 pub fn check_programs<S: Debug + Clone>(
-    programs: u32,
+    share: u32,
     program: &impl Strategy<Value = Vec<S>>,
     setting: &dyn Debug,
     run: impl Fn(&[S]) -> Result<(), String>,
 ) -> Ran {
-    let programs = variable("MODEL_PROGRAMS").map_or(programs, |total| {
-        u32::try_from(total * u64::from(programs) / u64::from(PROGRAMS)).unwrap().max(1)
-    });
+    let all = variable("MODEL_PROGRAMS").unwrap_or(GATE);
+    let programs = u32::try_from(all * u64::from(share) / SHARES).unwrap().max(1);
     let first = variable("HOLDFAST_SEED").unwrap_or_else(random_seed);
     for number in 0..programs {
         let seed = seed_of(first, number);
@@ -58,6 +61,8 @@ pub fn check_programs<S: Debug + Clone>(
             Err(TestError::Abort(reason)) => panic!("{reason}"),
         }
     }
+    // Not with `println!`, which the test harness hides: `tests/run` adds these numbers up.
+    let _ = io::stderr().write_all(format!("MODEL {programs} programs: {setting:?}\n").as_bytes());
     Ran(programs)
 }
 
