@@ -87,6 +87,8 @@ const REPEATED: u32 = 20;
 
 /// Checks that programs give the same answers, calls and times when they run again: on other threads, in another order, and
 /// at the same time as others.
+///
+/// Settings with a small cache do not repeat on a busy machine: moka evicts entries by the real clock.
 pub fn assert_repeats<S: Debug + Sync>(
     setting: &(dyn Debug + Sync),
     program: &impl Strategy<Value = Vec<S>>,

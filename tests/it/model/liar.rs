@@ -392,7 +392,6 @@ fn logs_from_false_receipts_have_no_proof() {
 fn programs_repeat() {
     for setting in [
         STRICTEST,
-        Setting { switched: true, ..STRICTEST },
         Setting { on_mismatch: OnMismatch::Pass, ..STRICTEST },
         Setting { on_mismatch: OnMismatch::Pass, demand: Demand::Auto, ..STRICTEST },
     ] {

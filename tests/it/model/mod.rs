@@ -471,7 +471,6 @@ fn programs_repeat() {
         Setting { proved: true, ..ORDINARY },
         Setting { consistent: true, ..ORDINARY },
         Setting { development: true, ..ORDINARY },
-        Setting { switched: true, ..ORDINARY },
         Setting { followed: true, ..ORDINARY },
         Setting { followed: true, development: true, ..ORDINARY },
     ] {

@@ -611,7 +611,6 @@ fn programs_repeat() {
     for setting in [
         IN_ORDER,
         Setting { in_order: false, ..IN_ORDER },
-        Setting { switched: true, ..IN_ORDER },
         Setting { followed: true, in_order: false, ..IN_ORDER },
     ] {
         assert_repeats(&setting, &any_program(), |steps| run(setting, &Seen::default(), steps));
