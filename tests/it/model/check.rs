@@ -21,7 +21,7 @@ use proptest::{
 };
 use tokio::runtime::Builder;
 
-use crate::support::transcript;
+use crate::support::in_memory::transcript;
 
 /// Number of programs of all settings together, in the gate.
 const GATE: u64 = 400;

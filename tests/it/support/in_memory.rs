@@ -28,7 +28,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
-use super::transcript;
+// Benchmarks include this file alone.
+#[path = "transcript.rs"]
+pub mod transcript;
 
 pub type Body = http_body_util::combinators::UnsyncBoxBody<Portion, Infallible>;
 

@@ -21,7 +21,6 @@ pub mod relay;
 pub mod server;
 pub mod tiers;
 pub mod tools;
-pub mod transcript;
 pub mod upstream;
 pub mod vectors;
 
