@@ -59,7 +59,7 @@ async fn asks(program: &InMemory, chain: &DevChain, method: &str, params: Value)
 
 /// A chain of full blocks: 1 to 20 are final, 21 to 40 are not.
 fn tall_chain() -> DevChain {
-    let chain = upstream::devchain().blocks(40, 200).chain();
+    let chain = upstream::devchain().blocks(40, 60).chain();
     chain.set_finalized(20);
     chain
 }

@@ -34,7 +34,7 @@ use crate::support::{
     in_memory::{self, InMemory},
     method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPTS},
     nodes::hex,
-    proxy, tools, upstream,
+    proxy, times, tools, upstream,
 };
 
 const LOGS: &str = "eth_getLogs";
@@ -489,9 +489,10 @@ async fn all_filters_agree(node: &RealNode, judged: usize, random: &mut Rng) -> 
 async fn logs_of_real_blocks_are_slices_of_their_receipts() {
     let mut random = Rng::with_seed(15_573_637);
     let (mainnet, geth) = (mainnet(), RealNode::new(1337, data::raw()));
-    let filters = all_filters_agree(&mainnet, 1_000_000, &mut random).await
+    let judged = times(100_000, 1_000_000) as usize;
+    let filters = all_filters_agree(&mainnet, judged, &mut random).await
         + all_filters_agree(&geth, 300, &mut random).await;
-    assert!(filters > 5_000, "{filters}");
+    assert!(filters > judged / 200, "{filters}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -520,7 +521,8 @@ async fn blooms_of_real_blocks_exclude_no_log() {
         let program = node.program();
         program.ask(BLOCK_BY_HASH, json!([block.hash, true])).await;
         let mut excluded = 0;
-        for at in 0..600 {
+        let filters = times(100, 600);
+        for at in 0..filters {
             let filter =
                 if at % 2 == 0 { Filter::draw(&mut random, &every) } else { Filter::absent(&mut random) };
             let params = filter.params(&mut random, json!({ "blockHash": block.hash }));
@@ -532,7 +534,7 @@ async fn blooms_of_real_blocks_exclude_no_log() {
                 excluded += 1;
             }
         }
-        assert!((150..450).contains(&excluded), "{}: {excluded}", real.name);
+        assert!((filters / 4..3 * filters / 4).contains(&excluded), "{}: {excluded}", real.name);
     }
 }
 
@@ -544,7 +546,7 @@ async fn receipts_are_fetched_if_the_bloom_excludes_nothing() {
     for (real, block) in node.blocks.iter() {
         let every: Vec<&Log> = block.logs.iter().collect();
         let mut excluded = 0;
-        for round in 0..4 {
+        for round in 0..times(2, 4) {
             let program = node.program();
             program.ask(BLOCK_BY_HASH, json!([block.hash, true])).await;
             let before = node.calls();
@@ -568,6 +570,6 @@ async fn receipts_are_fetched_if_the_bloom_excludes_nothing() {
             }
             assert_eq!(node.calls() - before, 1, "{}", real.name);
         }
-        assert!(excluded > 4, "{}: {excluded}", real.name);
+        assert!(excluded > 0, "{}: {excluded}", real.name);
     }
 }

@@ -21,7 +21,7 @@ use proptest::{
 };
 use tokio::runtime::Builder;
 
-use crate::support::in_memory::transcript;
+use crate::support::{in_memory::transcript, times};
 
 /// Number of programs of all settings together, in the gate.
 const GATE: u64 = 400;
@@ -82,9 +82,6 @@ pub fn run_in_memory<T>(steps: &[impl Debug], program: impl Future<Output = T>) 
     runtime.block_on(program)
 }
 
-/// Number of programs that [`assert_repeats`] runs.
-const REPEATED: u32 = 20;
-
 /// Checks that programs give the same answers, calls and times when they run again: on other threads, in another order, and
 /// at the same time as others.
 ///
@@ -94,7 +91,7 @@ pub fn assert_repeats<S: Debug + Sync>(
     program: &impl Strategy<Value = Vec<S>>,
     run: impl Fn(&[S]) -> Result<(), String> + Sync,
 ) {
-    let mut programs: Vec<_> = (0..REPEATED)
+    let mut programs: Vec<_> = (0..times(5, 20))
         .map(|number| {
             let steps = program.new_tree(&mut runner(seed_of(1, number))).unwrap().current();
             let first = transcript::of(|| run(&steps));

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::support::{
     authority::Authority,
     client,
-    program::{Program, file, holdfast, output, success, text},
+    program::{Program, file, holdfast, holdfast_in_shell, output, success, text},
     proxy,
     redis::redis,
     tiers::directory,
@@ -119,9 +119,10 @@ async fn check_tests_disk_and_redis() {
 #[tokio::test]
 async fn closed_pipe_does_not_fail_a_report() {
     let node = upstream::devchain().run().await;
-    let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", r#"{ "$0" check --upstream "$1"; echo "exit $?" >&2; } | true"#]);
-    shell.args([env!("CARGO_BIN_EXE_holdfast"), &node.url()]);
+    let shell = holdfast_in_shell(
+        r#"{ "$0" "$@"; echo "exit $?" >&2; } | true"#,
+        &["check", "--upstream", &node.url()],
+    );
     assert_eq!(text(&output(shell).await.stderr), "exit 0\n");
 }
 

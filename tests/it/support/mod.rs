@@ -41,8 +41,12 @@ where
     }
 }
 
-/// Returns the configuration of a slow property test: `cases` cases in the gate, and ten times as many in
-/// `tests/run --all`.
-pub fn cases(cases: u32) -> ProptestConfig {
-    ProptestConfig::with_cases(if env::var_os("HOLDFAST_ALL").is_some() { 10 * cases } else { cases })
+/// Returns how often a slow test repeats: `gate` times in the gate, `all` times in `tests/run --all`.
+pub fn times(gate: u32, all: u32) -> u32 {
+    if env::var_os("HOLDFAST_ALL").is_some() { all } else { gate }
+}
+
+/// Returns the configuration of a slow property test; see [`times`].
+pub fn cases(gate: u32, all: u32) -> ProptestConfig {
+    ProptestConfig::with_cases(times(gate, all))
 }

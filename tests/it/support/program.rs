@@ -38,8 +38,13 @@ pub fn holdfast(arguments: &[&str]) -> Command {
 
 /// Same as [`holdfast`], but with a limit on open files. `ulimit` has the arguments of the shell's `ulimit`.
 pub fn holdfast_under(ulimit: &str, arguments: &[&str]) -> Command {
+    holdfast_in_shell(&format!(r#"ulimit {ulimit} && exec "$0" "$@""#), arguments)
+}
+
+/// Same as [`holdfast`], but in a shell script, in which `"$0" "$@"` is the command.
+pub fn holdfast_in_shell(script: &str, arguments: &[&str]) -> Command {
     let mut shell = Command::new("sh");
-    shell.args(["-c", &format!(r#"ulimit {ulimit} && exec "$0" "$@""#), env!("CARGO_BIN_EXE_holdfast")]);
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_holdfast")]);
     on_its_own(shell, arguments)
 }
 

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::support::{
     data,
     mutate::{Mutation, Path, Step, at, names, places},
+    times,
     vectors::{self, Fork},
 };
 
@@ -354,7 +355,9 @@ fn every_member_of_every_fork_is_checked() {
 
 #[test]
 fn only_listed_members_may_be_missing_or_null() {
-    for truth in TRUTHS.iter() {
+    // The largest real blocks take most of the time.
+    let largest = times(5_000, u32::MAX) as usize;
+    for truth in TRUTHS.iter().filter(|truth| truth.places.len() <= largest) {
         truth.one_of_each().par_iter().for_each(|path| {
             truth.try_in_place(path, Mutation::Drop);
             truth.try_in_place(path, Mutation::Null);

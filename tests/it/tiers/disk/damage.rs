@@ -123,7 +123,7 @@ async fn nothing_is_wrong(disk: &Disk) -> usize {
 }
 
 proptest! {
-    #![proptest_config(cases(40))]
+    #![proptest_config(cases(40, 1_500))]
 
     #[test]
     fn damage_is_a_miss_and_can_be_repaired(damages in prop::collection::vec(damage(), 1..6), while_open: bool) {

@@ -164,7 +164,7 @@ const ROOMY: ByteSize = ByteSize::kib(256);
 const TIGHT: ByteSize = ByteSize::kib(16);
 
 proptest! {
-    #![proptest_config(cases(15))]
+    #![proptest_config(cases(15, 600))]
 
     #[test]
     fn random_steps_match_the_model(steps in prop::collection::vec(step(), 1..120)) {
