@@ -147,3 +147,61 @@ impl FinalIndex {
         self.0.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloy_primitives::B256;
+
+    use super::*;
+
+    fn hash(byte: u8) -> BlockHash {
+        BlockHash(B256::repeat_byte(byte))
+    }
+
+    fn link(number: u64, byte: u8, parent: u8) -> Link {
+        Link { number: BlockNumber(number), hash: hash(byte), parent: hash(parent), timestamp: None }
+    }
+
+    /// Links the parent `9` of block 5, which `find` returns as the block with this number.
+    fn link_down(index: &mut FinalIndex, number: u64) -> Consequences {
+        let mut consequences = Consequences::default();
+        let find = |asked| (asked == hash(9)).then(|| link(number, 9, 8));
+        index.link_down(BlockNumber(5), hash(9), &find, &mut consequences);
+        consequences
+    }
+
+    #[test]
+    fn entry_stays_linked_only_with_its_own_hash() {
+        let mut index = FinalIndex::default();
+        index.insert(BlockNumber(5), Entry::linked(link(5, 1, 9)));
+        index.insert(BlockNumber(5), Entry::unlinked(hash(1), None));
+        assert!(index.entry(BlockNumber(5)).unwrap().linked);
+        index.insert(BlockNumber(5), Entry::unlinked(hash(2), None));
+        assert!(!index.entry(BlockNumber(5)).unwrap().linked);
+    }
+
+    /// A forged number must not replace the child, or a block above it.
+    #[test]
+    fn parent_that_is_not_lower_is_not_linked() {
+        for number in [5, 6] {
+            let mut index = FinalIndex::default();
+            index.insert(BlockNumber(5), Entry::linked(link(5, 1, 9)));
+            assert_eq!(link_down(&mut index, number), Consequences::default());
+            assert_eq!((index.len(), index.get(BlockNumber(5))), (1, Some(hash(1))));
+        }
+    }
+
+    #[test]
+    fn path_replaces_unlinked_entries_only() {
+        for linked in [false, true] {
+            let mut index = FinalIndex::default();
+            index.insert(BlockNumber(5), Entry::linked(link(5, 1, 9)));
+            index.insert(BlockNumber(3), Entry { linked, ..Entry::linked(link(3, 7, 6)) });
+            let consequences = link_down(&mut index, 2);
+            let (entered, dropped) = (vec![(BlockNumber(2), hash(9))], vec![(BlockNumber(3), hash(7))]);
+            let expected = if linked { Consequences::default() } else { Consequences { entered, dropped } };
+            assert_eq!(consequences, expected);
+            assert_eq!(index.get(BlockNumber(3)).is_some(), linked);
+        }
+    }
+}

@@ -399,3 +399,18 @@ impl Finality {
         is_unlinked
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number_ages_from_the_advance_that_covers_it() {
+        let (mut ages, start, margin) = (Ages::default(), Instant::now(), Duration::from_secs(64));
+        ages.note(BlockNumber(90), start, margin);
+        ages.note(BlockNumber(97), start + margin / 2, margin);
+        let aged = |number, after| ages.is_aged(BlockNumber(number), start + after, margin);
+        assert!(aged(90, margin) && !aged(91, margin));
+        assert!(aged(97, margin * 3 / 2) && !aged(98, margin * 9));
+    }
+}

@@ -61,3 +61,33 @@ impl PlacedTransactions {
         self.order.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloy_primitives::B256;
+
+    use super::*;
+    use crate::chain::Clock;
+
+    fn transaction(number: u64) -> TxHash {
+        TxHash(B256::left_padding_from(&number.to_be_bytes()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn newest_answer_for_a_transaction_wins_and_the_oldest_is_dropped() {
+        let (clock, mut placed) = (Clock::default(), PlacedTransactions::default());
+        let block = |byte| BlockHash(B256::repeat_byte(byte));
+        let (earlier, later) = (clock.now(), clock.now());
+        placed.insert(transaction(1), BlockNumber(5), block(5), earlier);
+        placed.insert(transaction(0), BlockNumber(6), block(6), earlier);
+        placed.insert(transaction(0), BlockNumber(7), block(7), later);
+        placed.insert(transaction(0), BlockNumber(6), block(6), earlier);
+        assert_eq!(placed.get(transaction(0), block(7)), Some(later));
+        // Drops the answer for transaction 1 and the first of the two for transaction 0.
+        for other in 2..=CAP as u64 {
+            placed.insert(transaction(other), BlockNumber(8), block(8), clock.now());
+        }
+        assert_eq!(placed.get(transaction(1), block(5)), None);
+        assert_eq!(placed.get(transaction(0), block(7)), Some(later));
+    }
+}

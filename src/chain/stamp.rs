@@ -50,3 +50,19 @@ impl Clock {
         Stamp { time: Instant::now(), order }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn order_decides_between_equal_times() {
+        let clock = Clock::default();
+        let (first, second) = (clock.now(), clock.now());
+        assert_eq!(first.time, second.time);
+        assert!(first.is_before(second) && !second.is_before(first) && !first.is_before(first));
+        // Without staleness, a request serves the calls that arrived before it was sent, or with it.
+        assert!(second.serves(first, Duration::ZERO) && second.serves(second, Duration::ZERO));
+        assert!(!first.serves(second, Duration::ZERO));
+    }
+}

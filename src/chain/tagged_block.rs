@@ -20,3 +20,25 @@ impl TaggedBlock {
         Self { link, sent, first_seen }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloy_primitives::B256;
+
+    use super::*;
+    use crate::{
+        chain::Clock,
+        eth::{BlockHash, BlockNumber},
+    };
+
+    #[tokio::test(start_paused = true)]
+    async fn first_sight_belongs_to_the_block() {
+        let (clock, hash) = (Clock::default(), BlockHash(B256::ZERO));
+        let block = |number| Link { number: BlockNumber(number), hash, parent: hash, timestamp: None };
+        let (first, second, third) = (clock.now(), clock.now(), clock.now());
+        let seen = TaggedBlock::again(None, block(1), first, first);
+        let again = TaggedBlock::again(Some(seen), block(1), second, second);
+        let other = TaggedBlock::again(Some(again), block(2), third, third);
+        assert_eq!([seen, again, other].map(|tagged| tagged.first_seen), [first, first, third]);
+    }
+}

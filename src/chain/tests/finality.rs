@@ -403,3 +403,49 @@ fn a_head_below_the_finalized_block_for_10_minutes_is_an_alarm() {
     let now = told.now();
     assert_eq!(told.tracker.deny_finalized(finalized, BlockNumber(5), now), Denied::Alarm);
 }
+
+#[test]
+fn third_denial_after_15_s_is_an_alarm() {
+    let mut told = final_at_97();
+    let mut deny = |wait: u64| {
+        told.wait(Duration::from_secs(wait));
+        let now = told.now();
+        told.tracker.deny_finalized((BlockNumber(97), hash(97, 'a')), BlockNumber(97), now)
+    };
+    assert_eq!([deny(0), deny(8), deny(8)], [Denied::Suspended, Denied::Suspended, Denied::Alarm]);
+}
+
+/// The finalized block comes from a tier, and an answer for its number has removed it from the index.
+#[test]
+fn head_at_the_finalized_number_on_another_branch_is_refused() {
+    let mut told = Told::new(ethereum());
+    let now = told.now();
+    told.tracker.restore_finality(BlockNumber(97), hash(97, 'a'), now);
+    for head in blocks(90..=95, 'a') {
+        told.head(head);
+    }
+    assert_eq!(told.confirm_final(block(97, 'b')), Finalized::Unchanged);
+    assert_eq!(told.head_over(block(97, 'b'), &[fork(96, 'b', 'a')]), HeadChange::Lag);
+    assert_eq!(told.tracker.head(), Some(block(95, 'a')));
+}
+
+#[test]
+fn block_is_its_own_ancestor_and_no_other_of_its_height() {
+    let told = Told::shown(ethereum(), 95..=100);
+    let ancestry = |lower, upper| told.tracker.ancestry(lower, upper);
+    assert_eq!(ancestry(block(100, 'a'), block(100, 'a')), Ancestry::Ancestor);
+    assert_eq!(ancestry(block(96, 'a'), block(100, 'a')), Ancestry::Ancestor);
+    assert_eq!(ancestry(block(100, 'a'), block(96, 'a')), Ancestry::Apart);
+    assert_eq!(ancestry(block(100, 'b'), block(100, 'a')), Ancestry::Apart);
+}
+
+#[test]
+fn final_blocks_are_those_above_the_lower_bound() {
+    let told = final_at_97();
+    let numbers = |above: Option<u64>, up_to| {
+        let blocks = told.tracker.final_blocks(above.map(BlockNumber), BlockNumber(up_to));
+        blocks.into_iter().map(|(number, _)| number.0).collect::<Vec<_>>()
+    };
+    assert_eq!(numbers(Some(94), 96), [95, 96]);
+    assert_eq!(numbers(None, 91), [90, 91]);
+}

@@ -81,3 +81,36 @@ fn block_other_than_the_tracked_one_is_contrary() {
     assert_eq!(told.number(block(97, 'b')), Ok(()));
     assert_eq!(told.at(97), Lookup::Asked(hash(97, 'b')));
 }
+
+#[test]
+fn only_the_named_block_is_removed_from_a_number() {
+    let mut told = Told::shown(ethereum(), 100..=100);
+    told.number(block(50, 'a')).unwrap();
+    told.tracker.remove(BlockNumber(50), hash(50, 'b'));
+    assert_eq!(told.at(50), Lookup::Asked(hash(50, 'a')));
+    told.tracker.remove(BlockNumber(50), hash(50, 'a'));
+    assert_eq!(told.at(50), Lookup::Unknown);
+}
+
+/// Otherwise the answer would count again once the window has moved past its number.
+#[test]
+fn window_replaces_the_answer_for_a_number() {
+    let mut told = Told::shown(Rules { window: 3, ..ethereum() }, 100..=100);
+    told.number(block(98, 'b')).unwrap();
+    for number in [99, 98] {
+        assert!(told.tracker.observe_block(block(number, 'a'), &|_| None));
+    }
+    assert_eq!(told.at(98), tracked(block(98, 'a')));
+    told.head(block(101, 'a'));
+    assert_eq!((told.numbers(), told.at(98)), (vec![99, 100, 101], Lookup::Unknown));
+}
+
+#[test]
+fn parent_with_a_higher_number_does_not_join_the_window() {
+    let mut told = Told::shown(ethereum(), 100..=100);
+    for number in [100, 101, 150] {
+        let parent = Link { number: BlockNumber(number), ..block(99, 'a') };
+        assert!(!told.tracker.observe_block(parent, &|_| None), "{number}");
+    }
+    assert_eq!((told.numbers(), told.tracker.head()), (vec![100], Some(block(100, 'a'))));
+}
