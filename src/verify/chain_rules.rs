@@ -288,4 +288,13 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn structural_checks_make_nothing_sure() {
+        for (level, is_sure) in [(Demand::Auto, true), (Demand::Full, true), (Demand::Structural, false)] {
+            let rules = ChainRules::new(&Config { level, ethereum_chains: vec![77], ..Config::default() });
+            rules.follow(77, None);
+            assert_eq!(Kind::ALL.map(|kind| rules.is_sure(kind)), [is_sure; 3]);
+        }
+    }
 }

@@ -182,3 +182,24 @@ impl fmt::Debug for Check {
         f.debug_tuple("Check").field(&self.0.question).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        eth::{At, BlockNumber, LogBlocks, LogFilter, Part},
+        verify::{Config, Metrics, verdict::KnownReceipts},
+    };
+
+    #[tokio::test]
+    async fn null_answers_a_question_for_content_but_not_for_logs() {
+        let verifier = || Verifier::new(Config::default(), Metrics::default());
+        let (node, null) = (Arc::from("node"), Answer::Result("null".into()));
+        let at = At::Number(BlockNumber(5));
+        let known = || Arc::new(KnownReceipts::default());
+        let content = Check::new(verifier(), Query::new(Part::Block, at), known());
+        assert!(content.examine(&node, &null).await.is_ok_and(|verdict| verdict.is_none()));
+        let call = LogsCall { blocks: LogBlocks::Range(at, at), filter: LogFilter::default() };
+        assert!(Check::of_logs(verifier(), call, known()).examine(&node, &null).await.is_err());
+    }
+}

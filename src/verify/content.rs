@@ -94,3 +94,21 @@ impl Content {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn first_origin_stays() {
+        let origin = |name: &str| Origin { endpoint: name.into(), time: SystemTime::UNIX_EPOCH };
+        let (receipts, _) = Receipts::read(Bytes::from_static(b"[]")).unwrap();
+        let content = Content::Receipts(Verified::structurally(receipts).into());
+        let content = content.said_by(&origin("first")).said_by(&origin("second"));
+        assert_eq!(content.origin(), Some(&origin("first")));
+    }
+}

@@ -107,3 +107,64 @@ fn fits_block(
 fn wrong(field: &'static str, expected: impl std::fmt::Display, got: impl std::fmt::Display) -> Failure {
     Failure::field(Reason::Names, None, field, expected, got)
 }
+
+#[cfg(test)]
+mod tests {
+    use alloy_primitives::{Address, B256};
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        eth::{BlockHash, BlockNumber, Receipts},
+        verify::{Verified, verdict::KnownReceipts},
+    };
+
+    fn hash(byte: u8) -> BlockHash {
+        BlockHash(B256::repeat_byte(byte))
+    }
+
+    /// Checks logs, each with the number and hash of its block and its index, as an answer for the blocks 5 to 8.
+    fn verdict(logs: &[(u64, u8, u64)], known: &KnownReceipts) -> Result<(), Failure> {
+        let log = |(number, block, index): &(u64, u8, u64)| {
+            json!({
+                "address": Address::ZERO, "topics": [], "data": "0x", "removed": false,
+                "blockHash": hash(*block).0, "blockNumber": format!("{number:#x}"),
+                "logIndex": format!("{index:#x}"),
+            })
+        };
+        let logs: Vec<_> = logs.iter().map(log).collect();
+        let [first, last] = [5, 8].map(|number| At::Number(BlockNumber(number)));
+        let call = LogsCall { blocks: LogBlocks::Range(first, last), filter: LogFilter::default() };
+        check(&call, &Bytes::from(json!(logs).to_string()), known, false)
+    }
+
+    #[test]
+    fn logs_are_in_order_on_one_branch_and_in_the_range() {
+        for (logs, is_right) in [
+            (&[][..], true),
+            (&[(5, 1, 0), (5, 1, 1), (8, 2, 0)], true),
+            (&[(5, 1, 0), (5, 1, 0)], false),
+            (&[(5, 1, 1), (5, 1, 0)], false),
+            (&[(6, 1, 0), (5, 2, 1)], false),
+            (&[(5, 1, 0), (5, 2, 1)], false),
+            (&[(4, 1, 0)], false),
+            (&[(9, 1, 0)], false),
+        ] {
+            assert_eq!(verdict(logs, &KnownReceipts::default()).is_ok(), is_right, "{logs:?}");
+        }
+    }
+
+    /// Receipts that only passed structural checks may be the wrong ones.
+    #[test]
+    fn only_proved_receipts_refute_logs() {
+        for (level, is_right) in [(Level::Structural, true), (Level::Partial, true), (Level::Proved, false)] {
+            let without_logs = json!([{
+                "transactionHash": B256::ZERO, "transactionIndex": "0x0", "blockHash": hash(1).0,
+                "blockNumber": "0x5", "logs": [],
+            }]);
+            let (receipts, _) = Receipts::read(Bytes::from(without_logs.to_string())).unwrap();
+            let known = KnownReceipts(Some(Verified::structurally(receipts).raised(level).into()));
+            assert_eq!(verdict(&[(5, 1, 0)], &known).is_ok(), is_right, "{level:?}");
+        }
+    }
+}

@@ -34,3 +34,14 @@ impl Overdue {
         matches!(self, Self::QueueFull | Self::QueueWait)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_that_never_started_are_overload() {
+        let overloads = Overdue::ALL.into_iter().filter(|overdue| overdue.is_overload());
+        assert_eq!(overloads.collect::<Vec<_>>(), [Overdue::QueueFull, Overdue::QueueWait]);
+    }
+}

@@ -122,4 +122,14 @@ mod tests {
         drop(Waiting::begin());
         assert!(ProofWait::current().is_none());
     }
+
+    #[tokio::test]
+    async fn end_of_one_wait_leaves_the_others() {
+        let [call, waiting, idle] = [(); 3].map(|()| ProofWait::default());
+        let _follows = call.follow(&waiting);
+        let second = call.follow(&idle);
+        let _waiting = waiting.watch(async { Waiting::begin() }).await;
+        drop(second);
+        assert!(call.is_waiting());
+    }
 }

@@ -101,3 +101,32 @@ impl<'a> TierVerifier<'a> {
         Ok(content.settled(true))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verify::{Config, Metrics};
+
+    /// Returns the judgement on an entry of a listed or unlisted chain whose proof failed.
+    fn judge(level: Demand, is_listed: bool, failure: Failure) -> Result<bool, Doubt> {
+        let ethereum_chains = if is_listed { vec![77] } else { Vec::new() };
+        let config = Config { level, ethereum_chains, ..Config::default() };
+        let (verifier, tier) = (Verifier::new(config, Metrics::default()), Arc::from("disk"));
+        verifier.follow(77, None);
+        let proof = Proof { content: Verified::structurally(()), failure: Some((Kind::Receipts, failure)) };
+        TierVerifier::new(&verifier, &tier).judge(proof).map(|content| content.is_settled())
+    }
+
+    #[test]
+    fn entry_is_wrong_only_if_its_failure_is_conclusive() {
+        let (conclusive, unknown) = (Failure::Count { expected: 1, got: 2 }, Failure::Unfounded);
+        for level in [Demand::Auto, Demand::Full] {
+            assert_eq!(judge(level, true, conclusive.clone()), Err(Doubt::Wrong));
+            assert_eq!(judge(level, true, unknown.clone()), Err(Doubt::Unsure));
+            assert_eq!(judge(level, false, conclusive.clone()), Err(Doubt::Unsure));
+        }
+        for is_listed in [false, true] {
+            assert_eq!(judge(Demand::Structural, is_listed, conclusive.clone()), Ok(true));
+        }
+    }
+}

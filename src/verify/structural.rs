@@ -187,3 +187,30 @@ fn equal<T: PartialEq + std::fmt::Display>(
 ) -> Result<(), Failure> {
     if expected == got { Ok(()) } else { Err(Failure::field(Reason::Names, None, field, expected, got)) }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloy_primitives::B256;
+
+    use super::*;
+
+    #[test]
+    fn empty_list_needs_a_block_or_an_empty_root() {
+        let hash = BlockHash(B256::ZERO);
+        assert!(matches!(receipts(b"[]", hash, BlockNumber(1), None), Err(Failure::Emptied(_))));
+        for (transactions_root, is_right) in
+            [(EMPTY_ROOT_HASH, true), (B256::ZERO, true), (B256::repeat_byte(1), false)]
+        {
+            let header = Header {
+                hash,
+                parent: hash,
+                number: BlockNumber(1),
+                transactions_root,
+                uncles: 0,
+                timestamp: None,
+            };
+            assert_eq!(check_header(&header, At::Hash(hash), true).is_ok(), is_right, "{transactions_root}");
+            assert!(check_header(&header, At::Hash(hash), false).is_ok());
+        }
+    }
+}

@@ -68,3 +68,27 @@ pub trait Known: Send + Sync {
     /// Returns whether the canonical block at this number was final when the answer was requested.
     fn was_final(&self, number: BlockNumber) -> bool;
 }
+
+/// Known data for tests: the same receipts for every block.
+#[cfg(test)]
+#[derive(Default)]
+pub(super) struct KnownReceipts(pub(super) Option<Arc<Verified<Receipts>>>);
+
+#[cfg(test)]
+impl Known for KnownReceipts {
+    fn block(&self, _: BlockHash) -> Option<Arc<Verified<Block>>> {
+        None
+    }
+
+    fn receipts(&self, _: BlockHash) -> Option<Arc<Verified<Receipts>>> {
+        self.0.clone()
+    }
+
+    fn at(&self, _: BlockNumber) -> Option<BlockHash> {
+        None
+    }
+
+    fn was_final(&self, _: BlockNumber) -> bool {
+        false
+    }
+}

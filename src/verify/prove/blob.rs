@@ -66,3 +66,25 @@ impl BlobPrice {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloy_primitives::B256;
+
+    use super::*;
+
+    #[test]
+    fn one_block_has_one_price_though_several_are_known() {
+        let header = Header {
+            requests_hash: Some(B256::ZERO),
+            excess_blob_gas: Some(100_000_000),
+            ..Header::default()
+        };
+        let (mut price, receipt) = (BlobPrice::of(&header), Object::read("{}", None).unwrap());
+        let [one, other, ..] = price.candidates[..] else { panic!("too few sets of constants") };
+        assert_ne!(one, other);
+        assert_eq!(price.price(&receipt, one), Ok(()));
+        assert_eq!(price.price(&receipt, other).unwrap_err().as_str(), "derived");
+        assert_eq!(price.price(&receipt, one), Ok(()));
+    }
+}

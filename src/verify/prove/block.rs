@@ -104,3 +104,30 @@ pub(super) fn root(reason: Reason, field: &'static str, out: B256, header: B256)
     }
     Err(Failure::field(reason, None, field, header.shown(), out.shown()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_different_uncles_are_allowed() {
+        let (some, none) = (Header { ommers_hash: B256::ZERO, ..Header::default() }, Header::default());
+        let count = |header: &Header, hashes: &[u8]| {
+            let hashes: Vec<_> = hashes.iter().map(|byte| B256::repeat_byte(*byte)).collect();
+            let text = serde_json::json!({ "uncles": hashes }).to_string();
+            uncles(&Object::read(&text, None).unwrap(), header).ok()
+        };
+        assert_eq!([count(&some, &[1]), count(&some, &[1, 2])], [Some(1), Some(2)]);
+        assert_eq!([count(&some, &[]), count(&some, &[1, 1]), count(&some, &[1, 2, 3])], [None; 3]);
+        assert_eq!([count(&none, &[]), count(&none, &[1])], [Some(0), None]);
+    }
+
+    /// Chains that compute no roots write zero.
+    #[test]
+    fn zero_root_is_unprovable_and_another_is_wrong() {
+        let compare = |header| root(Reason::ReceiptsRoot, "receiptsRoot", B256::repeat_byte(1), header);
+        assert_eq!(compare(B256::repeat_byte(1)), Ok(()));
+        assert!(compare(B256::ZERO).unwrap_err().is_unprovable());
+        assert_eq!(compare(B256::repeat_byte(2)).unwrap_err().as_str(), "receipts_root");
+    }
+}

@@ -170,3 +170,16 @@ fn authorizations(transaction: &Object<'_>) -> Result<Vec<SignedAuthorization>, 
     };
     transaction.list("authorizationList")?.into_iter().map(read).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_signature_of_zeros_is_none() {
+        let read = |r, s| halves(&Object::read(&format!(r#"{{"r":"{r}","s":"{s}"}}"#), None).unwrap());
+        assert_eq!(read("0x0", "0x1"), Ok([U256::ZERO, U256::ONE]));
+        assert_eq!(read("0x1", "0x0"), Ok([U256::ONE, U256::ZERO]));
+        assert!(read("0x0", "0x00").unwrap_err().is_unprovable());
+    }
+}

@@ -263,6 +263,9 @@ mod tests {
         assert_eq!(shown_json("\"0x1\""), "0x1");
         assert_eq!(shown_json("[1,2]"), "a list");
         assert_eq!(shown("\u{1b}[2J"), "\\u{1b}[2J");
+        let hash = "é".repeat(WHOLE);
+        assert_eq!(shown(&hash), hash);
+        assert!(shown(&format!("{hash}é")).ends_with("(67 characters)"));
         assert_eq!(shown(&"é".repeat(100)), format!("{}…{} (100 characters)", "é".repeat(24), "é".repeat(8)));
     }
 
