@@ -20,7 +20,9 @@ mod plan;
 mod workloads;
 mod world;
 
-use std::{fs, process::exit};
+use std::{fs, process::exit, thread};
+
+use tokio::runtime::Builder;
 
 use self::{
     plan::{Foresight, best},
@@ -102,20 +104,30 @@ impl Row {
     }
 }
 
+/// Runs a part on this thread, with a clock of its own that is paused.
+fn run<T>(part: impl Future<Output = T>) -> T {
+    let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(part)
+}
+
+async fn rows() -> Vec<Row> {
+    vec![
+        Row::new("indexer, one by one", Some((1.5, 1.5)), workloads::indexer(false).await),
+        Row::new("indexer, in batches", Some((1.0, 1.0)), workloads::indexer(true).await),
+        Row::new("explorer", None, workloads::explorer().await),
+        Row::new("wallets, with reorgs", None, workloads::wallets().await),
+        Row::new("fork tests, run twice", None, workloads::fork_tests().await),
+        Row::new("single receipts, again and again", None, workloads::repeated_receipts().await),
+        Row::new("the last hour, walked twice", None, workloads::last_hour().await),
+    ]
+}
+
 fn main() {
     let save = std::env::args().any(|argument| argument == "--save");
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    let mut rows = runtime.block_on(async {
-        vec![
-            Row::new("indexer, one by one", Some((1.5, 1.5)), workloads::indexer(false).await),
-            Row::new("indexer, in batches", Some((1.0, 1.0)), workloads::indexer(true).await),
-            Row::new("explorer", None, workloads::explorer().await),
-            Row::new("wallets, with reorgs", None, workloads::wallets().await),
-            Row::new("fork tests, run twice", None, workloads::fork_tests().await),
-            Row::new("single receipts, again and again", None, workloads::repeated_receipts().await),
-            Row::new("the last hour, walked twice", None, workloads::last_hour().await),
-        ]
+    let (mut rows, consumers, (logs, are_logs_met)) = thread::scope(|scope| {
+        let consumers = scope.spawn(|| run(consumers::table()));
+        let logs = scope.spawn(|| run(logs::table()));
+        (run(rows()), consumers.join().unwrap(), logs.join().unwrap())
     });
     let sum = |part: fn(&Row) -> u64| rows.iter().map(part).sum();
     rows.push(Row {
@@ -137,12 +149,10 @@ fn main() {
     if save {
         docs::refresh(docs::PAGE, "calls", &table);
     }
-    let consumers = runtime.block_on(consumers::table());
     println!("{consumers}");
     if save {
         docs::refresh(docs::PAGE, "consumers", &consumers);
     }
-    let (logs, are_logs_met) = runtime.block_on(logs::table());
     println!("{logs}");
     if save {
         docs::refresh(docs::PAGE, "logs", &logs);
