@@ -38,8 +38,8 @@ fn scripts_of_workflows_exist() {
         assert!(workflows.contains(script) && path(script).is_file(), "{script}");
     }
     let rust = env!("CARGO_PKG_RUST_VERSION");
-    assert_eq!(workflows.matches("container: ").count(), 2);
-    assert_eq!(workflows.matches(&format!("container: rust:{rust}-bookworm\n")).count(), 2);
+    assert_eq!(workflows.matches("image: rust:").count(), 2);
+    assert_eq!(workflows.matches(&format!("image: rust:{rust}-bookworm\n")).count(), 2);
 }
 
 #[test]

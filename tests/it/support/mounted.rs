@@ -2,12 +2,11 @@
 
 use std::{
     fs,
-    io::{self, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
-use super::eventually;
+use super::{eventually, tools};
 
 /// A tmpfs of 512 KiB. Unmounted when dropped.
 pub struct Mounted {
@@ -15,14 +14,14 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts a file system. Returns `None`, and prints that the test is left out, if mounting is not allowed.
+    /// Mounts a file system. Returns `None`, and reports that the test is skipped, if mounting is not allowed.
     pub fn new(test: &str, folder: PathBuf) -> Option<Self> {
         fs::create_dir_all(&folder).unwrap();
         let mounted = Self { folder };
         if mounted.mount(&["-t", "tmpfs", "-o", "size=512k", "tmpfs"]) {
             return Some(mounted);
         }
-        let _ = writeln!(io::stderr(), "LEFT OUT: {test}: cannot mount a file system");
+        tools::skip(test, "mounting a file system needs root");
         None
     }
 
