@@ -1,8 +1,9 @@
 //! Verdicts on answers that are not proved, and differences between nodes.
 
-use alloy_consensus::Header;
+use alloy_consensus::{EMPTY_ROOT_HASH, Header};
+use alloy_primitives::B256;
 use holdfast::{
-    eth::{At, Tag, TxHash},
+    eth::{At, Tag, TxHash, TxPosition},
     verify::{self, Failure, Level, prove},
 };
 use serde_json::{Map, Value, json};
@@ -125,6 +126,34 @@ fn true_content_under_another_header_is_refused() {
     assert_eq!(reason(|header| header.transactions_root = header.state_root), Err("transactions_root"));
     assert_eq!(reason(|header| header.receipts_root = header.state_root), Err("receipts_root"));
     assert_eq!(reason(|header| header.logs_bloom.0[0] ^= 1), Err("bloom"));
+}
+
+#[test]
+fn list_under_a_zero_root_is_not_proved_even_if_empty() {
+    for (root, level) in [(EMPTY_ROOT_HASH, Level::Proved), (B256::ZERO, Level::Partial)] {
+        let mut draft = Draft::of(Fork::London);
+        (draft.block["transactions"], draft.block["transactionsRoot"]) = (json!([]), json!(root));
+        let told: alloy_rpc_types_eth::Header = serde_json::from_value(draft.block.clone()).unwrap();
+        draft.block["hash"] = json!(told.inner.hash_slow());
+        assert_eq!(block_with_hashes(draft.block.to_string().as_bytes()).unwrap().level(), level, "{root}");
+    }
+}
+
+#[test]
+fn receipts_with_state_roots_are_wrong_under_another_root() {
+    let mut draft = Draft::of(Fork::Frontier);
+    assert_eq!(draft.verdict(), Ok(()));
+    draft.receipts[0]["root"] = draft.block["parentHash"].clone();
+    assert_eq!(draft.refused().0, "receipts_root");
+}
+
+#[test]
+fn missing_member_is_named_despite_a_zero_root() {
+    let mut draft = Draft::of(Fork::Prague);
+    draft.block["stateRoot"] = json!(B256::ZERO);
+    draft.block.as_object_mut().unwrap().remove("extraData");
+    let message = "extraData is missing or null; the answer cannot be proved without it";
+    assert_eq!(draft.refused(), ("unprovable", message.to_owned()));
 }
 
 // ## Unknown members are no failure
@@ -252,6 +281,23 @@ fn receipts_are_not_proved_by_another_block() {
     let unproved = || verify::receipts(text.as_bytes(), own.hash(), own.header().number, None).unwrap();
     assert!(prove::receipts(unproved(), &own).is_ok());
     assert_eq!(prove::receipts(unproved(), &other).unwrap_err().as_str(), "names");
+}
+
+/// Structural checks alone find these faults, because the block need not be proved.
+#[test]
+fn structure_of_a_block_limits_its_parts() {
+    let mut draft = Draft::of(Fork::London);
+    let whole = verify::block(draft.block.to_string().as_bytes(), At::Tag(Tag::Latest)).unwrap();
+    draft.receipts.as_array_mut().unwrap().pop();
+    let short = receipts(draft.receipts.to_string().as_bytes(), &whole);
+    assert_eq!(short.unwrap_err().as_str(), "count");
+
+    let second = draft.block["transactions"][1].to_string();
+    let at = |index: Option<u64>| {
+        let asked = At::Hash(whole.hash());
+        verify::single_transaction_at(second.as_bytes(), asked, index.map(TxPosition)).is_ok()
+    };
+    assert_eq!([at(Some(0)), at(Some(1)), at(Some(2)), at(None)], [false, true, false, true]);
 }
 
 // ## Differences between nodes
@@ -389,4 +435,26 @@ fn block_with_hashes_is_proved_by_its_header() {
     assert_eq!(block_with_hashes(draft.block.to_string().as_bytes()).unwrap().level(), Level::Partial);
     draft.block["gasUsed"] = json!("0x1");
     assert_eq!(block_with_hashes(draft.block.to_string().as_bytes()).unwrap_err().as_str(), "header_hash");
+}
+
+#[test]
+fn gas_of_a_single_receipt_fits_the_sum() {
+    let draft = Draft::of(Fork::Prague);
+    let proved = block(draft.block.to_string().as_bytes()).unwrap();
+    let verdict = |index: usize, used: &str, sum: Option<&str>| {
+        let mut receipt = draft.receipts[index].clone();
+        let hash: TxHash = receipt["transactionHash"].as_str().unwrap().parse().unwrap();
+        receipt["gasUsed"] = json!(used);
+        if let Some(sum) = sum {
+            receipt["cumulativeGasUsed"] = json!(sum);
+        }
+        let single = verify::single_receipt(receipt.to_string().as_bytes(), hash).unwrap();
+        prove::single_receipt(single, &proved).map(drop).map_err(|failure| failure.as_str())
+    };
+    // Only the first transaction of a block has used all the gas so far.
+    assert_eq!(verdict(0, "0x1", Some("0x1")), Ok(()));
+    assert_eq!(verdict(0, "0x1", None), Err("derived"));
+    assert_eq!(verdict(1, "0x1", None), Ok(()));
+    assert_eq!(verdict(1, "0x1", Some("0x2")), Ok(()));
+    assert_eq!(verdict(1, "0x1", Some("0x1")), Err("derived"));
 }
