@@ -40,7 +40,7 @@ impl Source {
     fn found(self, test: &str, tool: &str, path: Option<PathBuf>) -> Option<PathBuf> {
         if path.is_none() {
             let remedy = match self {
-                Self::Registry => "tests/run installs it".to_owned(),
+                Self::Registry => "tests/run or tests/run --all installs it".to_owned(),
                 Self::Debian(package) => {
                     format!("install the Debian package {package}, as tests/run does for root")
                 }
