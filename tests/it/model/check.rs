@@ -1,4 +1,4 @@
-//! Runs random programs, reports a failure so that it can be repeated, and checks what the programs covered.
+//! Runs random programs, reports how to repeat a failed program, and checks that the programs cover each event.
 //!
 //! Each program has a seed of its own. The first program has the seed of the run, so the seed of a failed program repeats
 //! that program first, regardless of the number of programs.
