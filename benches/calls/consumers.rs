@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 
 use crate::{
+    chains,
     in_memory::{self, InMemory},
     patterns::{Call, Follower, Kind, Rpc, RpcKind, blockscout},
     world::STALENESS,
@@ -201,8 +202,7 @@ impl World {
             slot_seconds: SLOT.as_secs(),
             ..devchain::Config::default()
         };
-        let chain = DevChain::new(config);
-        chain.mine_many(BLOCKS as usize + 16, TRANSACTIONS);
+        let chain = chains::chain(&config, BLOCKS as usize + 16, TRANSACTIONS);
         let program = in_memory::program(&chain, &Config::default());
         Self { chain, program, changed: Instant::now(), calls: 0 }
     }

@@ -7,6 +7,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot continue should panic at that line")]
 
+#[path = "../../tests/it/support/chains.rs"]
+mod chains;
 mod consumers;
 #[path = "../shared/docs.rs"]
 mod docs;

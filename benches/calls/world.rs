@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 
 use crate::{
+    chains,
     in_memory::{self, InMemory},
     plan::{Event, Need},
 };
@@ -87,8 +88,7 @@ impl World {
     pub fn with_slots(seed: u64, blocks: usize, transactions: usize, slot_seconds: u64) -> Self {
         let config =
             devchain::Config { keep_calls: 1_000_000, seed, slot_seconds, ..devchain::Config::default() };
-        let chain = DevChain::new(config);
-        chain.mine_many(blocks, transactions);
+        let chain = chains::chain(&config, blocks, transactions);
         let program = in_memory::program(&chain, &Config::default());
         let (begun, changed) = (Instant::now(), Instant::now());
         let random = fastrand::Rng::with_seed(seed);

@@ -7,14 +7,14 @@ use alloy_rpc_types_eth::Filter as LogFilter;
 
 /// The filters of a node, by the number in their ids. Ids count up from 1, so that in tests two nodes assign the same
 /// ids.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::devchain) struct Filters {
     pub(in crate::devchain) installed: HashMap<u64, Filter>,
     given: u64,
 }
 
 /// A filter, with the state of its last poll.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::devchain) enum Filter {
     /// New blocks. Contains the hash of the head at the last poll.
     Blocks(B256),

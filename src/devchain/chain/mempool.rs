@@ -5,7 +5,7 @@ use alloy_consensus::Transaction as _;
 use alloy_primitives::{Address, TxHash};
 
 /// The pending transactions, in the order of their arrival.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::devchain) struct Mempool {
     waiting: Vec<Tx>,
 }

@@ -19,7 +19,7 @@ use alloy_primitives::{B256, Bytes, TxHash};
 use std::{collections::HashMap, sync::Arc};
 
 /// The state behind the lock of the handle.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::devchain) struct State {
     pub(in crate::devchain) rules: ChainRules,
     pub(in crate::devchain) tree: Tree,

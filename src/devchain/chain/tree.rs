@@ -5,7 +5,7 @@ use alloy_primitives::{B256, TxHash};
 use std::{collections::HashMap, sync::Arc};
 
 /// A tree of blocks with one canonical branch from the genesis to the head.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::devchain) struct Tree {
     blocks: HashMap<B256, Arc<Block>>,
     /// Indexed by number; never empty, because the genesis is always canonical.

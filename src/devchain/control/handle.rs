@@ -65,8 +65,17 @@ impl fmt::Debug for DevChain {
 impl DevChain {
     /// Creates a chain that has only a genesis.
     pub fn new(config: Config) -> Self {
-        let record = Mutex::new(CallLog::new(config.keep_calls));
-        let state = State::new(config);
+        Self::of(State::new(config))
+    }
+
+    /// Copies the chain as it is now, without its faults and record of calls. The copies share their blocks, so this is
+    /// much cheaper than to build an equal chain.
+    pub fn copy(&self) -> Self {
+        Self::of(self.shared.state.lock().clone())
+    }
+
+    fn of(state: State) -> Self {
+        let record = Mutex::new(CallLog::new(state.rules.config.keep_calls));
         let head = watch::Sender::new(BlockRef::from(state.tree.head().as_ref()));
         let shared = Shared { state: Mutex::new(state), faults: Mutex::default(), record };
         Self { shared: Arc::new(shared), head: Arc::new(head) }

@@ -22,7 +22,7 @@ use tokio::time;
 use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
 use crate::support::{
-    client, eventually,
+    chains, client, eventually,
     in_memory::{self, InMemory},
     method::{
         BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT, RECEIPTS, TRANSACTION, TRANSACTION_AT_NUMBER,
@@ -49,9 +49,7 @@ fn slow_blocks() -> devchain::Config {
 }
 
 fn chain_of(config: devchain::Config, blocks: usize) -> DevChain {
-    let chain = DevChain::new(config);
-    chain.mine_many(blocks, 3);
-    chain
+    chains::chain(&config, blocks, 3)
 }
 
 /// Returns the node's own current answer, or `null` if it is an error.

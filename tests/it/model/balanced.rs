@@ -59,7 +59,10 @@ use super::{
     tags::judge_tags,
     world::{Call, Hash, State, World},
 };
-use crate::support::in_memory::{self, InMemory};
+use crate::support::{
+    chains,
+    in_memory::{self, InMemory},
+};
 
 /// Seconds between blocks. `FINAL_MARGIN` spans a few blocks.
 const SLOT: u64 = 4;
@@ -304,7 +307,7 @@ impl<'a> Run<'a> {
         let (safe, finalized) = if setting.fast_finality { (1, 2) } else { (8, 16) };
         (node.safe_distance, node.finalized_distance) = (safe, finalized);
         let replica = || {
-            let (chain, shown) = (DevChain::new(node.clone()), vec![(Instant::now(), 0)]);
+            let (chain, shown) = (chains::chain(&node, 0, 0), vec![(Instant::now(), 0)]);
             Replica { chain, lag: 0, shown }
         };
         let replicas: Vec<_> = (0..3).map(|_| replica()).collect();

@@ -14,6 +14,7 @@ use super::{
     judge::UNREST,
     step::{Again, Failure, Finality, LogQuery, Place, Question, Step},
 };
+use crate::support::chains;
 
 pub type Hash = alloy_primitives::B256;
 
@@ -200,7 +201,7 @@ impl Call {
 
 impl World {
     pub fn new(config: Config) -> Self {
-        let chain = DevChain::new(config);
+        let chain = chains::chain(&config, 0, 0);
         let mut world = Self {
             final_block: (0, chain.head().hash),
             chain,

@@ -2,6 +2,7 @@
 
 pub mod anvil;
 pub mod authority;
+pub mod chains;
 pub mod client;
 pub mod consumers;
 pub mod data;

@@ -8,6 +8,8 @@ use alloy_primitives::hex;
 use holdfast::devchain::{Config, DevChain, DevNode};
 use tokio::time::Instant;
 
+use super::chains;
+
 /// Address on which nodes listen. No other server uses it, so that a restarted node finds its port free.
 pub const NODES: [u8; 4] = [127, 0, 0, 2];
 
@@ -44,9 +46,7 @@ impl Builder {
     }
 
     pub fn chain(self) -> DevChain {
-        let chain = DevChain::new(self.config);
-        chain.mine_many(self.blocks, self.transactions);
-        chain
+        chains::chain(&self.config, self.blocks, self.transactions)
     }
 
     pub async fn run(self) -> Node {
