@@ -1,6 +1,6 @@
 //! Consumers that read logs: the upstream calls that Holdfast makes for them, and their limits.
 
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use futures_util::future::join_all;
 use holdfast::devchain::RecordedCall;
@@ -10,6 +10,7 @@ use tokio::time;
 use crate::{
     consumers::{SLOT, World},
     patterns::{Follower, Kind, Rpc, number},
+    run,
     world::{STALENESS, is_upkeep},
 };
 
@@ -42,9 +43,13 @@ enum Limit {
     HeadOnly,
 }
 
-/// Returns the table of all workloads, and whether all are within their limits.
-pub async fn table() -> (String, bool) {
-    let rows = [ponder().await, graph_node().await, viem().await];
+/// Returns the table of all workloads, which run beside each other, and whether all are within their limits.
+pub fn table() -> (String, bool) {
+    let rows = thread::scope(|scope| {
+        let rows =
+            [scope.spawn(|| run(ponder())), scope.spawn(|| run(graph_node())), scope.spawn(|| run(viem()))];
+        rows.map(|row| row.join().unwrap())
+    });
     let mut table =
         "| consumers | client calls | upstream calls with Holdfast | of these, finality | limit |\n"
             .to_owned();

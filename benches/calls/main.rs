@@ -1,4 +1,5 @@
 //! Number of upstream calls: `cargo bench --bench calls`. The results do not depend on the speed of the machine.
+//! `--limits` leaves out the workloads without a limit of their own, those of `consumers.rs`.
 //!
 //! Scripted workloads run against the whole proxy in memory, with paused time. The benchmark compares the calls that
 //! the node receives with the best plan (see `plan.rs`) and with a cache keyed by method and parameters. It also counts
@@ -112,24 +113,30 @@ fn run<T>(part: impl Future<Output = T>) -> T {
     runtime.block_on(part)
 }
 
-async fn rows() -> Vec<Row> {
-    vec![
-        Row::new("indexer, one by one", Some((1.5, 1.5)), workloads::indexer(false).await),
-        Row::new("indexer, in batches", Some((1.0, 1.0)), workloads::indexer(true).await),
-        Row::new("explorer", None, workloads::explorer().await),
-        Row::new("wallets, with reorgs", None, workloads::wallets().await),
-        Row::new("fork tests, run twice", None, workloads::fork_tests().await),
-        Row::new("single receipts, again and again", None, workloads::repeated_receipts().await),
-        Row::new("the last hour, walked twice", None, workloads::last_hour().await),
-    ]
+/// Runs the workloads beside each other.
+fn rows() -> Vec<Row> {
+    thread::scope(|scope| {
+        let rows = [
+            scope.spawn(|| Row::new("indexer, one by one", Some((1.5, 1.5)), run(workloads::indexer(false)))),
+            scope.spawn(|| Row::new("indexer, in batches", Some((1.0, 1.0)), run(workloads::indexer(true)))),
+            scope.spawn(|| Row::new("explorer", None, run(workloads::explorer()))),
+            scope.spawn(|| Row::new("wallets, with reorgs", None, run(workloads::wallets()))),
+            scope.spawn(|| Row::new("fork tests, run twice", None, run(workloads::fork_tests()))),
+            scope.spawn(|| {
+                Row::new("single receipts, again and again", None, run(workloads::repeated_receipts()))
+            }),
+            scope.spawn(|| Row::new("the last hour, walked twice", None, run(workloads::last_hour()))),
+        ];
+        rows.map(|row| row.join().unwrap()).into()
+    })
 }
 
 fn main() {
-    let save = std::env::args().any(|argument| argument == "--save");
-    let (mut rows, consumers, (logs, are_logs_met)) = thread::scope(|scope| {
-        let consumers = scope.spawn(|| run(consumers::table()));
-        let logs = scope.spawn(|| run(logs::table()));
-        (run(rows()), consumers.join().unwrap(), logs.join().unwrap())
+    let has = |option: &str| std::env::args().any(|argument| argument == option);
+    let save = has("--save");
+    let (mut rows, (logs, are_logs_met)) = thread::scope(|scope| {
+        let logs = scope.spawn(logs::table);
+        (rows(), logs.join().unwrap())
     });
     let sum = |part: fn(&Row) -> u64| rows.iter().map(part).sum();
     rows.push(Row {
@@ -151,13 +158,16 @@ fn main() {
     if save {
         docs::refresh(docs::PAGE, "calls", &table);
     }
-    println!("{consumers}");
-    if save {
-        docs::refresh(docs::PAGE, "consumers", &consumers);
-    }
     println!("{logs}");
     if save {
         docs::refresh(docs::PAGE, "logs", &logs);
+    }
+    if !has("--limits") {
+        let consumers = run(consumers::table());
+        println!("{consumers}");
+        if save {
+            docs::refresh(docs::PAGE, "consumers", &consumers);
+        }
     }
     if !are_logs_met || !rows.iter().all(|row| row.target.is_none_or(|(_, worst)| row.is_within(worst))) {
         exit(1);

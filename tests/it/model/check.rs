@@ -91,7 +91,7 @@ pub fn assert_repeats<S: Debug + Sync>(
     program: &impl Strategy<Value = Vec<S>>,
     run: impl Fn(&[S]) -> Result<(), String> + Sync,
 ) {
-    let mut programs: Vec<_> = (0..times(5, 20))
+    let mut programs: Vec<_> = (0..times(3, 20))
         .map(|number| {
             let steps = program.new_tree(&mut runner(seed_of(1, number))).unwrap().current();
             let first = transcript::of(|| run(&steps));

@@ -356,7 +356,7 @@ fn every_member_of_every_fork_is_checked() {
 #[test]
 fn only_listed_members_may_be_missing_or_null() {
     // The largest real blocks take most of the time.
-    let largest = times(5_000, u32::MAX) as usize;
+    let largest = times(2_000, u32::MAX) as usize;
     for truth in TRUTHS.iter().filter(|truth| truth.places.len() <= largest) {
         truth.one_of_each().par_iter().for_each(|path| {
             truth.try_in_place(path, Mutation::Drop);
