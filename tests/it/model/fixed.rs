@@ -5,8 +5,6 @@ use super::{
     step::{Again, Finality, LogFilter, LogQuery, Pick, Place, Question, Span, Step},
 };
 
-/// A rollback that the proxy accepts may lead below the finalized block. The proxy then no longer serves the finalized
-/// blocks above the head that it shows.
 /// The first head of all arrives after a call of the batch was answered from `safe`.
 #[test]
 fn first_head_after_an_answer_for_safe_fits_it() {
@@ -27,6 +25,8 @@ fn first_head_after_an_answer_for_safe_fits_it() {
     }
 }
 
+/// A rollback that the proxy accepts may lead below the finalized block. The proxy then no longer serves the finalized
+/// blocks above the head that it shows.
 #[test]
 fn final_number_above_the_shown_head_is_not_served() {
     let steps = [
@@ -549,6 +549,31 @@ fn logs_of_a_head_that_fell_are_not_left_out() {
         Step::Slow { late: false, millis: 20 },
         Step::BatchAcross { questions, depth: 1, length: 1 },
         Step::ReorgBelowFinal { below: 1, length: 1 },
+    ];
+    run(ORDINARY, &steps).unwrap();
+}
+
+/// Two blocks of a range are known from answers for their numbers only, one from before a reorg and one from after it.
+#[test]
+fn logs_of_a_range_do_not_mix_answers_across_a_reorg() {
+    let any = |example| LogFilter { example, address: Pick::Any, topics: [Pick::Any; 4], positions: 0 };
+    let logs = |span, example| Question::Logs(LogQuery { span, filter: any(example) });
+    let around = |block, before| Span::Around { block, before, after: 0 };
+    let steps = [
+        Step::Mine(2, 1),
+        Step::Mine(34, 0),
+        Step::Reorg { depth: 2, length: 0 },
+        Step::ReorgBelowFinal { below: 10, length: 5 },
+        Step::Mine(35, 0),
+        Step::Mine(1, 3),
+        Step::Finality(Finality::At(7)),
+        Step::Mine(3, 3),
+        Step::Wait(1001),
+        Step::RollbackBelowFinal(3),
+        Step::Batch(vec![logs(around(0, 0), 0), logs(Span::Hash(0), 0)]),
+        Step::Mine(2, 5),
+        Step::Ask(logs(around(329, 0), 0)),
+        Step::Overtake { question: logs(around(0, 1), 20277), depth: 1, length: 1 },
     ];
     run(ORDINARY, &steps).unwrap();
 }
