@@ -16,6 +16,9 @@ pub(super) struct AnsweredNumber {
     /// Whether the number was at or below the tracked head when the answer arrived. If so, and if the upstream is
     /// consistent, the answer stays valid as long as each new head links to the previous head.
     pub(super) below_head: bool,
+    /// Whether a newer answer for a neighbour is of another branch. Such an answer serves no call, but still contradicts
+    /// the tiers.
+    pub(super) is_refuted: bool,
 }
 
 /// Maximum number of stored answers: enough for the numbers that clients request within a second or two.
@@ -30,17 +33,6 @@ pub(super) struct AnsweredNumbers(BTreeMap<BlockNumber, AnsweredNumber>);
 #[derive(Clone, Debug, Default)]
 pub(super) struct NamedByReceipts(BTreeMap<BlockNumber, (BlockHash, Stamp)>);
 
-// === impl AnsweredNumber ===
-
-impl AnsweredNumber {
-    /// Returns whether this block and a neighbour can be on one chain. The same number never fits, so that the newest
-    /// answer for it stays.
-    fn fits(&self, other: Link) -> bool {
-        let is_parent = |below: Link, above: Link| below.number < above.number && below.hash == above.parent;
-        is_parent(self.link, other) || is_parent(other, self.link)
-    }
-}
-
 // === impl AnsweredNumbers ===
 
 impl AnsweredNumbers {
@@ -53,19 +45,22 @@ impl AnsweredNumbers {
         self.0.iter().find(|(_, asked)| asked.link.hash == hash).map(|(number, _)| *number)
     }
 
-    /// Stores an answer. Of answers that are not of one chain, for the same number or for neighbours, only the newest
-    /// stays.
-    pub(super) fn insert(&mut self, asked: AnsweredNumber) {
+    /// Stores an answer, unless the stored answer for the same number was requested later. If the answers for two
+    /// neighbours are not of one chain, only the newer one serves.
+    pub(super) fn insert(&mut self, mut asked: AnsweredNumber) {
         let number = asked.link.number;
-        let around = BlockNumber(number.0.saturating_sub(1))..=BlockNumber(number.0.saturating_add(1));
-        let others = self.0.range(around).map(|(_, known)| *known).filter(|known| !known.fits(asked.link));
-        let others: Vec<_> = others.collect();
-        if others.iter().all(|known| known.sent.is_before(asked.sent)) {
-            for other in others {
-                self.0.remove(&other.link.number);
-            }
-            self.0.insert(number, asked);
+        if self.get(number).is_some_and(|known| !known.sent.is_before(asked.sent)) {
+            return;
         }
+        let neighbours = [number.0.checked_sub(1), number.0.checked_add(1)].into_iter().flatten();
+        for neighbour in neighbours.map(BlockNumber) {
+            let Some(known) = self.0.get_mut(&neighbour) else { continue };
+            if !known.link.is_parent_of(asked.link) && !asked.link.is_parent_of(known.link) {
+                let older = if known.sent.is_before(asked.sent) { known } else { &mut asked };
+                older.is_refuted = true;
+            }
+        }
+        self.0.insert(number, asked);
         while self.0.len() > CAP {
             let oldest = self.0.iter().min_by_key(|(_, asked)| asked.sent.order).map(|(number, _)| *number);
             oldest.map(|number| self.0.remove(&number));
@@ -135,9 +130,10 @@ mod tests {
     use super::*;
     use crate::chain::Clock;
 
-    /// Answers from before and after a reorg: the older one of two neighbours goes, in whichever order they arrive.
+    /// Answers from before and after a reorg: the older one of two neighbours no longer serves, in whichever order they
+    /// arrive.
     #[tokio::test(start_paused = true)]
-    async fn newest_of_answers_that_do_not_link_stays() {
+    async fn newest_of_answers_that_do_not_link_serves() {
         let hash = |byte| BlockHash(B256::repeat_byte(byte));
         let (clock, link) = (Clock::default(), |number, byte, parent| Link {
             number: BlockNumber(number),
@@ -147,22 +143,23 @@ mod tests {
         });
         let (old, other) = ([link(5, 5, 4), link(6, 6, 5), link(7, 7, 6)], link(6, 66, 55));
         let stamps: Vec<_> = (0..4).map(|_| clock.now()).collect();
-        let asked = |link: Link, at: usize| AnsweredNumber { link, sent: stamps[at], below_head: true };
-        let numbers = |answers: &AnsweredNumbers| -> Vec<_> {
-            answers.0.values().map(|asked| asked.link.hash).collect()
+        let asked = |link: Link, at: usize| AnsweredNumber {
+            link,
+            sent: stamps[at],
+            below_head: true,
+            is_refuted: false,
+        };
+        let served = |answers: &AnsweredNumbers| -> Vec<_> {
+            answers.0.values().filter(|asked| !asked.is_refuted).map(|asked| asked.link.hash).collect()
         };
         for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2]] {
             let mut answers = AnsweredNumbers::default();
             order.into_iter().for_each(|at| answers.insert(asked(old[at], at)));
-            assert_eq!(numbers(&answers), [hash(5), hash(6), hash(7)], "{order:?}");
+            assert_eq!(served(&answers), [hash(5), hash(6), hash(7)], "{order:?}");
             answers.insert(asked(other, 3));
-            assert_eq!(numbers(&answers), [hash(66)], "{order:?}");
+            assert_eq!(served(&answers), [hash(66)], "{order:?}");
             answers.insert(asked(old[2], 2));
-            assert_eq!(
-                numbers(&answers),
-                [hash(66)],
-                "{order:?}: an answer to an older request arrives late"
-            );
+            assert_eq!(served(&answers), [hash(66)], "{order:?}: an answer to an older request arrives late");
         }
     }
 

@@ -337,7 +337,7 @@ impl CanonicalView {
         if let Some(link) = self.branch.window.get(number).filter(|_| !above) {
             return Lookup::Tracked { hash: link.hash, fresh };
         }
-        match self.answered.get(number) {
+        match self.answered.get(number).filter(|asked| !asked.is_refuted) {
             Some(asked) if asked.sent.serves(arrival, self.rules.max_staleness) => {
                 // Holdfast serves no block above the block that `latest` resolves to.
                 if above { Lookup::Unknown } else { Lookup::Asked(asked.link.hash) }

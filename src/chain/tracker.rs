@@ -181,7 +181,7 @@ impl Tracker {
         }
         self.is_in_time(link.number, sent)?;
         let below_head = self.head().is_some_and(|head| link.number <= head.number);
-        self.view.answered.insert(AnsweredNumber { link, sent, below_head });
+        self.view.answered.insert(AnsweredNumber { link, sent, below_head, is_refuted: false });
         self.view.answered.move_into(&mut self.view.branch.window);
         Ok(())
     }

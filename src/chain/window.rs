@@ -41,6 +41,13 @@ pub enum Contrary {
 
 // === impl Link ===
 
+impl Link {
+    /// Returns whether `child` names this block as its parent.
+    pub(super) fn is_parent_of(self, child: Self) -> bool {
+        self.number < child.number && self.hash == child.parent
+    }
+}
+
 impl From<&Header> for Link {
     fn from(header: &Header) -> Self {
         let Header { number, hash, parent, timestamp, .. } = *header;
