@@ -12,7 +12,7 @@ thread_local! {
 }
 
 /// The panic of work on another thread.
-pub(crate) struct Panicked(Box<dyn Any + Send>);
+pub(crate) struct WorkPanic(Box<dyn Any + Send>);
 
 /// Lets this thread wait, from now on, until the work that it starts is done. For tests only: the thread runs no other
 /// task meanwhile.
@@ -45,7 +45,9 @@ pub(crate) fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
 ///
 /// # Errors
 /// If `work` panicked.
-pub(crate) async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Panicked> {
+pub(crate) async fn run<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, WorkPanic> {
     let handle = spawn(work);
     if WAITS.get() {
         // Without this, a test would never see another task run during the work.
@@ -54,28 +56,28 @@ pub(crate) async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'st
     match handle.await {
         Ok(done) => Ok(done),
         Err(error) => match error.try_into_panic() {
-            Ok(payload) => Err(Panicked(payload)),
+            Ok(payload) => Err(WorkPanic(payload)),
             Err(_cancelled) => pending().await,
         },
     }
 }
 
-// === impl Panicked ===
+// === impl WorkPanic ===
 
-impl Panicked {
+impl WorkPanic {
     /// Returns the panic's payload, for [`std::panic::resume_unwind`].
     pub(crate) fn into_payload(self) -> Box<dyn Any + Send> {
         self.0
     }
 }
 
-impl From<Box<dyn Any + Send>> for Panicked {
+impl From<Box<dyn Any + Send>> for WorkPanic {
     fn from(payload: Box<dyn Any + Send>) -> Self {
         Self(payload)
     }
 }
 
-impl fmt::Display for Panicked {
+impl fmt::Display for WorkPanic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.0.downcast_ref::<&str>().copied();
         let text = text.or_else(|| self.0.downcast_ref::<String>().map(String::as_str));

@@ -19,7 +19,7 @@ use super::{
     threads::{Patience, ProofThreads},
 };
 use crate::{
-    blocking::Panicked,
+    blocking::WorkPanic,
     eth::{
         At, Block, BlockNumber, BlockWithHashes, Home, LogsCall, Part, Query, Receipts, SingleReceipt,
         SingleTransaction,
@@ -164,7 +164,7 @@ impl Verifier {
     /// Runs a check in the calling task. A panic fails only this check, as on the proof threads.
     fn guarded(&self, examine: impl FnOnce() -> Verdict) -> Verdict {
         catch_unwind(AssertUnwindSafe(examine)).unwrap_or_else(|payload| {
-            let died = Panicked::from(payload);
+            let died = WorkPanic::from(payload);
             error!(%died, "verification of an answer panicked; not caching it (this is a bug)");
             Verdict::Overdue(Overdue::Panicked)
         })

@@ -5,6 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    thread,
     time::Duration,
 };
 
@@ -277,8 +278,10 @@ async fn second_signal_ends_the_program_at_once() {
 /// The second signal ends the program while proofs run and wait. They end with it, and are no fault.
 #[tokio::test]
 async fn stop_during_proofs_is_no_fault() {
-    let node = upstream::devchain().blocks(40, 100).run().await;
-    for _ in 0..3 {
+    // There is a proof thread for each core. Their work takes much longer than the second between the signals.
+    let blocks = 20 * thread::available_parallelism().unwrap().get();
+    let node = upstream::devchain().blocks(blocks, 400).run().await;
+    for _ in 0..2 {
         let mut process = process::serve(&node)
             .set("CONNECTIONS__DRAIN_TIMEOUT", FOR_EVER)
             .set("VERIFY__LEVEL", "full")
@@ -286,7 +289,7 @@ async fn stop_during_proofs_is_no_fault() {
             .await;
         node.clear_calls();
         let mut clients = Vec::new();
-        for number in 1..=40 {
+        for number in 1..=blocks {
             let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_getBlockByNumber", "params": [format!("{number:#x}"), true] });
             let mut client = Raw::connect(process.address()).await;
             client.write(post(&call.to_string())).await;
@@ -294,9 +297,13 @@ async fn stop_during_proofs_is_no_fault() {
         }
         eventually("the proofs begin", async || node.count("eth_getBlockByNumber") >= 20).await;
         process.signal(Signal::TERM);
+        process.says("shutting down").await;
+        // Signals within a second of the first one do not count.
         time::sleep(Duration::from_secs(1)).await;
         process.signal(Signal::TERM);
         assert_eq!(process.exit_code().await, Some(0), "{}", process.said());
+        // Proofs were still waiting.
+        process.says("second stop signal").await;
         let said = process.said();
         assert!(!said.contains("ERROR") && !said.contains("bug"), "{said}");
     }

@@ -51,7 +51,7 @@ use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 use self::consumers::Consumer;
 use super::{
     FAILURES, FINAL_MARGIN, ORDINARY,
-    check::{Ran, assert_repeats, check_programs, run_in_memory},
+    check::{ProgramCount, assert_repeats, check_programs, run_in_memory},
     judge::{Asked, Finished, UNREST},
     request_all, send_timed, settings, shorten,
     sources::{LogSources, Source, is_forwarded},
@@ -247,7 +247,7 @@ impl Setting {
 
 impl Seen {
     /// Checks that the replicas differed, and that one in `one_in` programs asked for content that must be known.
-    fn assert_differed(&self, ran: Ran, one_in: u32) {
+    fn assert_differed(&self, ran: ProgramCount, one_in: u32) {
         ran.must_cover("an answer while replicas show different heads", 3, self.apart.load(Relaxed));
         ran.must_cover(
             "an answer about a block that the proxy showed before",
@@ -792,7 +792,7 @@ fn logs_of_known_blocks_are_of_one_branch() {
                 .unwrap_or_else(|error| panic!("{behind}, {shift}: {error}"));
         }
     }
-    seen.logs.must_reach(&[Source::Forwarded], Ran(u32::MAX));
+    seen.logs.must_reach(&[Source::Forwarded], ProgramCount(u32::MAX));
 }
 
 /// Most replicas lack the head that the proxy has just shown.

@@ -35,7 +35,7 @@ const PATIENCE: u32 = 14;
 
 /// Programs that ran, with which a test checks that they covered an event.
 #[derive(Clone, Copy, Debug)]
-pub struct Ran(pub u32);
+pub struct ProgramCount(pub u32);
 
 /// Runs a share of the programs. `MODEL_PROGRAMS`, if set, replaces the number of all programs. `HOLDFAST_SEED`, if set, is
 /// the seed.
@@ -44,7 +44,7 @@ pub fn check_programs<S: Debug + Clone>(
     program: &impl Strategy<Value = Vec<S>>,
     setting: &dyn Debug,
     run: impl Fn(&[S]) -> Result<(), String>,
-) -> Ran {
+) -> ProgramCount {
     let all = variable("MODEL_PROGRAMS").unwrap_or(GATE);
     let programs = u32::try_from(all * u64::from(share) / SHARES).unwrap().max(1);
     let first = variable("HOLDFAST_SEED").unwrap_or_else(random_seed);
@@ -63,7 +63,7 @@ pub fn check_programs<S: Debug + Clone>(
     }
     // Not with `println!`, which the test harness hides: `tests/run` adds these numbers up.
     let _ = io::stderr().write_all(format!("MODEL {programs} programs: {setting:?}\n").as_bytes());
-    Ran(programs)
+    ProgramCount(programs)
 }
 
 /// Runs a program on this thread, with a paused clock. The random choices of the proxy depend on the program alone, so that
@@ -91,9 +91,10 @@ pub fn assert_repeats<S: Debug + Sync>(
     program: &impl Strategy<Value = Vec<S>>,
     run: impl Fn(&[S]) -> Result<(), String> + Sync,
 ) {
+    let seed = variable("HOLDFAST_SEED").unwrap_or(1);
     let mut programs: Vec<_> = (0..times(3, 20))
         .map(|number| {
-            let steps = program.new_tree(&mut runner(seed_of(1, number))).unwrap().current();
+            let steps = program.new_tree(&mut runner(seed_of(seed, number))).unwrap().current();
             let first = transcript::of(|| run(&steps));
             (steps, first)
         })
@@ -118,11 +119,12 @@ pub fn assert_repeats<S: Debug + Sync>(
 }
 
 /// A result with its transcript.
-type Repeatable = (Result<(), String>, Vec<String>);
+type RecordedRun = (Result<(), String>, Vec<String>);
 
 /// Describes the first line in which two runs of a program differ.
-fn difference(setting: &dyn Debug, steps: &[impl Debug], first: &Repeatable, again: &Repeatable) -> String {
-    let line = |run: &Repeatable, at: usize| run.1.get(at).cloned().unwrap_or_else(|| format!("{:?}", run.0));
+fn difference(setting: &dyn Debug, steps: &[impl Debug], first: &RecordedRun, again: &RecordedRun) -> String {
+    let line =
+        |run: &RecordedRun, at: usize| run.1.get(at).cloned().unwrap_or_else(|| format!("{:?}", run.0));
     let at = first.1.iter().zip(&again.1).take_while(|(one, other)| one == other).count();
     let before = first.1[at.saturating_sub(5)..at].join("\n  ");
     let steps: String = steps.iter().map(|step| format!("    {step:?},\n")).collect();
@@ -192,9 +194,9 @@ fn save(text: &str, test: &str, seed: u64) {
     }
 }
 
-// === impl Ran ===
+// === impl ProgramCount ===
 
-impl Ran {
+impl ProgramCount {
     /// Checks that an event happened, which happens in at least one of `one_in` programs. If too few programs ran, the
     /// event may be missing by chance.
     pub fn must_cover(self, event: &str, one_in: u32, count: usize) {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
 
-use super::{check::Ran, world::Call};
+use super::{check::ProgramCount, world::Call};
 
 /// Source of an answer to `eth_getLogs`.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +74,7 @@ impl LogSources {
     }
 
     /// Checks that the programs reached these sources and found logs, unless they were few.
-    pub fn must_reach(&self, sources: &[Source], ran: Ran) {
+    pub fn must_reach(&self, sources: &[Source], ran: ProgramCount) {
         ran.must_cover("an answer has logs", 7, self.found.load(Relaxed));
         for source in sources {
             let event = format!("logs came from {source:?}");

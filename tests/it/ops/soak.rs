@@ -1,7 +1,7 @@
 //! Everything at once for a while: load at saturation, two nodes that fail now and then, hostile clients. Afterwards,
 //! no task and no open file may be left over.
 //!
-//! This test is not among the ordinary tests, because it takes long. `tests/run` runs it for `SOAK_SECONDS`.
+//! This test is not among the ordinary tests, because it takes long. `tests/run --all` runs it for `SOAK_SECONDS`.
 
 use std::{
     collections::HashMap,
@@ -334,7 +334,7 @@ fn resident(process: &process::Process) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes SOAK_SECONDS; tests/run runs it"]
+#[ignore = "takes SOAK_SECONDS; tests/run --all runs it"]
 async fn soak_is_survived_without_leaks() {
     let seconds = std::env::var("SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
     let node = || upstream::devchain().blocks(LARGE as usize, 600).run();

@@ -403,6 +403,12 @@ async fn silent_redis_is_abandoned_and_reconnected() {
     assert!(after > before, "the tier opened another connection");
 }
 
+/// Returns bytes that do not compress.
+fn noise(seed: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    std::iter::repeat_with(|| random.u8(..)).take(50_000).collect()
+}
+
 #[tokio::test]
 async fn full_redis_refuses_writes_and_still_answers() {
     let Some(redis) = redis("full_redis_refuses_writes_and_still_answers") else { return };
@@ -412,8 +418,7 @@ async fn full_redis_refuses_writes_and_still_answers() {
     let mut refused = None;
     for number in 8..500 {
         let mut record = block(MAINNET, number, 20);
-        let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(50_000).collect();
-        record.value = Sealed::new(&noise).unwrap();
+        record.value = Sealed::new(&noise(number)).unwrap();
         refused = refused.or(tier.put(MAINNET, record).await.err());
     }
     let error = refused.unwrap().to_string();
@@ -431,8 +436,7 @@ async fn recent_entries_are_found_while_redis_evicts() {
     let mut found_again = 0;
     for number in 0..400 {
         let mut record = block(MAINNET, number, 20);
-        let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(50_000).collect();
-        record.value = Sealed::new(&noise).unwrap();
+        record.value = Sealed::new(&noise(number)).unwrap();
         put(&tier, MAINNET, record.clone()).await;
         let found = tier.get(MAINNET, Part::Block, record.hash).await.unwrap();
         found_again += u32::from(found.is_some());

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::{CHAIN, Directory, content::Content, found, put_both};
 
 #[tokio::test]
-#[ignore = "a measurement of seconds; tests/run runs it"]
+#[ignore = "a measurement of seconds; tests/run --all runs it"]
 async fn opening_time_grows_with_the_blocks() {
     for blocks in [2_500, 5_000, 10_000] {
         let directory = Directory::new();
