@@ -10,7 +10,7 @@ use tower::Service;
 use super::{
     cold::{Cold, UpstreamSearch, Walked, run},
     found::{FoundLogs, Joined},
-    range::CanonicalRange,
+    range::{CanonicalRange, RangeBlock},
     search::Searched,
 };
 use crate::{
@@ -72,6 +72,8 @@ struct Planned {
     /// Parent of a block that was fetched for this call.
     parent: Option<BlockHash>,
     found: Option<FoundLogs>,
+    /// Whether only an answer for its number places the block.
+    is_asked: bool,
     /// Whether nodes differ about a log of this block, so that the node must search it.
     is_disputed: bool,
 }
@@ -109,8 +111,15 @@ where
     /// Plans the search of these blocks.
     pub(super) fn new(cold: Cold<'a, C>, range: CanonicalRange) -> Self {
         let numbers = (range.first.0..).map(BlockNumber);
-        let block = |(number, hash)| Planned { number, hash, parent: None, found: None, is_disputed: false };
-        Self { cold, blocks: numbers.zip(range.hashes).map(block).collect(), forwarded: Vec::new() }
+        let block = |(number, RangeBlock { hash, is_asked })| Planned {
+            number,
+            hash,
+            parent: None,
+            found: None,
+            is_asked,
+            is_disputed: false,
+        };
+        Self { cold, blocks: numbers.zip(range.blocks).map(block).collect(), forwarded: Vec::new() }
     }
 
     /// Finds the logs of all blocks. Returns an attempt if the plan fails.
@@ -298,13 +307,35 @@ where
         })
     }
 
-    /// Has the upstream search these runs.
+    /// Adds the neighbours of a run that only answers for their numbers place: the search may be of another branch.
+    fn widen(&mut self, run: &mut Range<usize>) {
+        let blocks = &mut self.blocks;
+        while run.start > 0 && blocks[run.start - 1].is_asked {
+            run.start -= 1;
+        }
+        while blocks.get(run.end).is_some_and(|block| block.is_asked) {
+            run.end += 1;
+        }
+        if run.len() > 1 {
+            for block in blocks[run.clone()].iter_mut().filter(|block| block.is_asked) {
+                (block.hash, block.found) = (None, None);
+            }
+        }
+    }
+
+    /// Has the upstream search these runs, together with the blocks beside them whose branch nothing shows.
     async fn forward(
         &mut self,
         mut runs: Vec<Range<usize>>,
         since: Stamp,
     ) -> Result<Option<Attempt>, CallError> {
         runs.sort_unstable_by_key(|run| run.start);
+        runs.iter_mut().for_each(|run| self.widen(run));
+        runs.dedup_by(|next, run| {
+            let touches = next.start <= run.end;
+            run.end = if touches { run.end.max(next.end) } else { run.end };
+            touches
+        });
         let Some(whole) = runs.first().zip(runs.last()).map(|(first, last)| first.start..last.end) else {
             return Ok(None);
         };

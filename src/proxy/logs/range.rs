@@ -11,10 +11,18 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct CanonicalRange {
     pub(super) first: BlockNumber,
-    /// The canonical hash at each number, if the view knows it.
-    pub(super) hashes: Vec<Option<BlockHash>>,
+    pub(super) blocks: Vec<RangeBlock>,
     /// Time at which the view was read.
     pub(super) since: Stamp,
+}
+
+/// The block at a number of a range.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RangeBlock {
+    /// The canonical hash, if the view knows it.
+    pub(super) hash: Option<BlockHash>,
+    /// Whether only an answer for this number shows the block there: its neighbours may be of another branch.
+    pub(super) is_asked: bool,
 }
 
 /// A bound of a range.
@@ -27,7 +35,7 @@ pub(super) struct Bound {
 
 /// Reading of a range from the view.
 enum Read {
-    Hashes(Vec<Option<BlockHash>>),
+    Blocks(Vec<RangeBlock>),
     /// The head must be refreshed.
     Stale,
     /// The node must answer.
@@ -61,7 +69,7 @@ impl CanonicalRange {
         for is_last in [false, true] {
             let since = view.clock().now();
             match Read::new(tools, first, last, arrival, is_last) {
-                Read::Hashes(hashes) => return Ok(Some(Self { first, hashes, since })),
+                Read::Blocks(blocks) => return Ok(Some(Self { first, blocks, since })),
                 Read::Unknown => return Ok(None),
                 Read::Stale => tools.refresh(arrival).await?,
             }
@@ -73,14 +81,8 @@ impl CanonicalRange {
     pub(super) fn has(&mut self, bound: Bound) -> bool {
         let Some((_, link)) = bound.tagged else { return true };
         let at = bound.number.0.checked_sub(self.first.0).and_then(|at| usize::try_from(at).ok());
-        match at.and_then(|at| self.hashes.get_mut(at)) {
-            Some(Some(hash)) => *hash == link.hash,
-            Some(unknown) => {
-                *unknown = Some(link.hash);
-                true
-            }
-            None => true,
-        }
+        let block = at.and_then(|at| self.blocks.get_mut(at));
+        block.is_none_or(|block| *block.hash.get_or_insert(link.hash) == link.hash)
     }
 }
 
@@ -103,9 +105,10 @@ impl Read {
         if tracker.head().is_none() {
             return if was_refreshed { Self::Unknown } else { Self::Stale };
         }
-        let mut hashes = Vec::with_capacity(usize::try_from(last.0 - first.0).map_or(0, |count| count + 1));
+        let mut blocks = Vec::with_capacity(usize::try_from(last.0 - first.0).map_or(0, |count| count + 1));
         for number in first.0..=last.0 {
-            hashes.push(match tracker.lookup(BlockNumber(number), arrival) {
+            let known = tracker.lookup(BlockNumber(number), arrival);
+            let hash = match known {
                 Lookup::Final(hash) | Lookup::Tracked { hash, fresh: true } | Lookup::Asked(hash) => {
                     Some(hash)
                 }
@@ -117,8 +120,9 @@ impl Read {
                 // Nodes differ about ranges that end above the head.
                 Lookup::Above { .. } => return Self::Unknown,
                 Lookup::Tracked { fresh: false, .. } | Lookup::Unknown => None,
-            });
+            };
+            blocks.push(RangeBlock { hash, is_asked: matches!(known, Lookup::Asked(_)) });
         }
-        Self::Hashes(hashes)
+        Self::Blocks(blocks)
     }
 }

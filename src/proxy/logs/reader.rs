@@ -200,7 +200,7 @@ where
     ) -> Result<Attempt, CallError> {
         let tools = &self.tools;
         let (since, first) = (range.since, range.first);
-        let last = BlockNumber(first.0 + range.hashes.len() as u64 - 1);
+        let last = BlockNumber(first.0 + range.blocks.len() as u64 - 1);
         let search = Search::new(tools, &call.filter);
         let cold = Cold { content: &self.content, tools, request, call, search: &search };
         let mut plan = RangePlan::new(cold, range);

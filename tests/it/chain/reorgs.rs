@@ -277,3 +277,29 @@ async fn orphans_are_served_by_their_hash() {
         assert_eq!(chain.calls_total(), 0);
     }
 }
+
+/// A load balancer shows one branch, another one for some calls, and the first one again.
+#[tokio::test(start_paused = true)]
+async fn logs_of_a_range_are_of_one_branch() {
+    for last in [6, 8, 12] {
+        let chain = upstream::devchain().blocks(30, 4).chain();
+        chain.set_finalized(4);
+        let range = json!([{ "fromBlock": hex(5), "toBlock": hex(last) }]);
+        let logs =
+            || -> Value { serde_json::from_slice(&chain.answer("eth_getLogs", &range).unwrap()).unwrap() };
+        let (first, before) = (chain.head(), logs());
+        let program = in_memory::program(&chain, &Config::default());
+        program.ask("eth_blockNumber", json!([])).await;
+        chain.reorg(26, 26);
+        let other = logs();
+        for number in [5, last] {
+            program.ask(BLOCK_BY_NUMBER, json!([hex(number), true])).await;
+            program.ask(RECEIPTS, json!([hex(number)])).await;
+        }
+        chain.set_head(first.hash);
+        for _ in 0..2 {
+            let answer = program.ask("eth_getLogs", range.clone()).await;
+            assert!(answer == before || answer == other, "up to {last}: {answer}");
+        }
+    }
+}
