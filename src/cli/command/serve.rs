@@ -23,7 +23,7 @@ use crate::{
 /// HOLDFAST_UPSTREAM_URL names the node. Flags override the environment, which overrides the file.
 ///
 /// SIGHUP reloads the configuration without losing a connection. At SIGTERM or ctrl-c, Holdfast answers the requests in
-/// flight and then exits; at a second signal it exits at once.
+/// flight and then exits; at a second signal, a second later or more, it exits at once.
 ///
 /// Exits with 0 after a signal to stop, with 64 if the configuration is wrong, and with 1 if it cannot listen or cannot
 /// open the cache directory.
