@@ -13,6 +13,7 @@ use super::{
     stamp::Stamp,
     suspension::Suspension,
     tagged_block::TaggedBlock,
+    told::{ToldBlock, ToldBlocks},
     window::{Contrary, Link},
 };
 use crate::eth::{BlockHash, BlockNumber, TxHash};
@@ -69,6 +70,7 @@ pub struct CanonicalView {
     pub(super) answered: AnsweredNumbers,
     pub(super) named_by_receipts: NamedByReceipts,
     pub(super) placed: PlacedTransactions,
+    pub(super) told: ToldBlocks,
     pub(super) safe: Option<TaggedBlock>,
     pub(super) finalized_tag: Option<TaggedBlock>,
     pub(super) finality: Finality,
@@ -103,6 +105,7 @@ impl CanonicalView {
             answered: AnsweredNumbers::default(),
             named_by_receipts: NamedByReceipts::default(),
             placed: PlacedTransactions::default(),
+            told: ToldBlocks::default(),
             safe: None,
             finalized_tag: None,
             finality: Finality::default(),
@@ -146,7 +149,23 @@ impl CanonicalView {
 
     /// Returns whether the view is fresh enough for a call that arrived at `arrival`.
     pub fn is_fresh(&self, arrival: Stamp) -> bool {
-        self.fresh.is_some_and(|sent| sent.serves(arrival, self.rules.max_staleness))
+        self.fresh.is_some_and(|sent| self.serves(sent, arrival))
+    }
+
+    /// Returns whether a head that was requested at `sent` may serve a call that arrived at `arrival`. It may not if a
+    /// client was told of a higher block in between.
+    pub fn serves(&self, sent: Stamp, arrival: Stamp) -> bool {
+        sent.serves(arrival, self.rules.max_staleness) && !self.told.outdate(sent, arrival)
+    }
+
+    /// Returns whether a number is above the tracked head, while the upstream does not deny the finalized block.
+    pub fn is_above_head(&self, number: BlockNumber) -> bool {
+        self.suspension.is_none() && self.head().is_some_and(|head| number > head.number)
+    }
+
+    /// Returns the block above the head that a client was told of before a request was sent at `sent`.
+    pub fn told(&self, sent: Stamp) -> Option<ToldBlock> {
+        self.told.due(sent)
     }
 
     /// Returns whether the tracker still accepts the answer to a request sent at `sent`. The first head, a reorg, a

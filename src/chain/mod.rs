@@ -16,6 +16,7 @@
 //! branch          the tracked branch: extensions, reorgs, rollbacks, lag
 //! answered        answers for single numbers
 //! placed          blocks named by transactions and receipts that were fetched alone
+//! told            blocks above the head that clients were told of
 //! suspension      an upstream that denies the finalized block
 //! tagged_block    the block that safe or finalized resolves to
 //! window          the head, and the linked blocks below it
@@ -33,6 +34,7 @@ mod rules;
 mod stamp;
 mod suspension;
 mod tagged_block;
+mod told;
 mod tracker;
 mod window;
 
@@ -46,6 +48,7 @@ pub use self::{
     rules::Rules,
     stamp::{Clock, Stamp},
     suspension::Denied,
+    told::ToldBlock,
     tracker::Tracker,
     window::{Contrary, Find, Link},
 };

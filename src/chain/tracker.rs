@@ -11,6 +11,7 @@ use super::{
     stamp::Stamp,
     suspension::{Denied, Suspension},
     tagged_block::TaggedBlock,
+    told::ToldBlock,
     window::{Contrary, Find, Link},
 };
 use crate::eth::{BlockHash, BlockNumber, TxHash};
@@ -92,6 +93,7 @@ impl Tracker {
             self.view.branch.observe_head(head, between, &self.view.rules, now)
         };
         self.view.fresh = Some(sent);
+        self.view.told.close(head.number);
         if let (Some(lowest), Some(bottom)) = (lowest, self.view.branch.window.bottom())
             && lowest.number < bottom.number
         {
@@ -119,6 +121,19 @@ impl Tracker {
         self.view.answered.move_into(&mut self.view.branch.window);
         self.finalize_by_depth(now);
         change
+    }
+
+    /// Records that a client was told of this block. If it is above the head, calls that arrive later need a head that was
+    /// requested later.
+    pub fn tell(&mut self, number: BlockNumber, hash: BlockHash, now: Stamp) {
+        if self.view.is_above_head(number) {
+            self.view.told.note(number, hash, now);
+        }
+    }
+
+    /// Forgets the block above the head that a client was told of: the node does not show it.
+    pub fn forget_told(&mut self, told: ToldBlock) {
+        self.view.told.close(told.number);
     }
 
     // ## A finalized block that the upstream denies

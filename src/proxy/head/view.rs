@@ -18,7 +18,7 @@ use super::events::CanonicityListener;
 use crate::{
     cache::Cache,
     chain::{Clock, Find, Link, Rules, Stamp, Tracker},
-    eth::{BlockHash, BlockNumber, Tag},
+    eth::{BlockHash, BlockNumber, Home, Tag},
     proxy::{config::ChainConfig, parts::ProxyParts},
     upstream::{ChainIdentity, is_development},
     verify::{Anchor, Verifier},
@@ -161,12 +161,20 @@ impl SharedView {
         })
     }
 
+    /// Records that a client is told of this block, by an answer that depends on the canonical chain.
+    pub(crate) fn tell(&self, Home { block, number }: Home) {
+        if self.tracker().is_above_head(number) {
+            let now = self.clock.now();
+            self.change(|tracker| tracker.tell(number, block, now));
+        }
+    }
+
     /// Returns whether a call with this arrival time may join a fetch that was sent at `sent`.
     pub(crate) fn may_join(&self, sent: Stamp, arrival: Stamp) -> bool {
         let tracker = self.tracker();
         // A fetch that was sent before a reorg may answer from the orphaned branch.
         tracker.counts(sent)
-            && sent.serves(arrival, tracker.rules().max_staleness)
+            && tracker.serves(sent, arrival)
             && !self.is_before_write(sent)
             // A fetch that was sent before the last head change may answer from the old head, while other clients have
             // seen the new head.

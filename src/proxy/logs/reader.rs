@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     chain::Link,
-    eth::{At, BlockHash, BlockNumber, LogBlocks, LogsCall, Part, Query, Tag},
+    eth::{At, BlockHash, BlockNumber, Home, Log, LogBlocks, LogsCall, Part, Query, Tag},
     jsonrpc::Answer,
     proxy::{
         call::{
@@ -91,7 +91,16 @@ where
             // A range that ends above the head is the node's to judge, so no endpoint must have reached its end.
             let answering = Box::pin(self.tools.fetcher.find_logs(&call, None));
             let answered = self.tools.concurrency.within(packet.caller().client, answering).await;
-            let (answer, _) = answered.map_err(CallError::Upstream)?;
+            let (answer, is_true) = answered.map_err(CallError::Upstream)?;
+            let is_above = self.tools.view.tracker().is_above_head(last);
+            if let Answer::Result(logs) = &answer
+                && is_true
+                && is_above
+                && let Ok(logs) = Log::read_all(logs)
+                && let Some(log) = logs.last()
+            {
+                self.tools.view.tell(log.home);
+            }
             return Ok(Answered::new(answer, Outcome::Logs(LogSource::Forwarded, LogProof::None)));
         }
         let sent = match numbers.filter(|_| call.tags().next().is_some()) {
@@ -226,6 +235,9 @@ where
             if !request.packet().commit(*tag, *link) {
                 return Ok(Attempt::Changed);
             }
+        }
+        if let Some((number, block)) = plan.named().last().filter(|_| plan.is_forwarded()) {
+            tools.view.tell(Home { number, block });
         }
         plan.join().map(Attempt::Answered)
     }

@@ -203,6 +203,9 @@ impl AnswerFetcher {
             Some(tier) => Outcome::Restored(tier),
             None => outcome(self.fetcher.is_kept(&content)),
         };
+        if let Some(place) = place.filter(|_| !asked.query.names_hash()) {
+            self.view.tell(place);
+        }
         match answer {
             Some(bytes) => Ok(FetchResult::Answer(Answered::new(Answer::Result(bytes), outcome))),
             None => self.forward_instead(asked, arrival).await,

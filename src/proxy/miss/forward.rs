@@ -92,6 +92,9 @@ impl Forwarder {
             _ => None,
         };
         let place = content.as_ref().and_then(Content::named_home);
+        if let Some(place) = place.filter(|_| primary) {
+            self.view.tell(place);
+        }
         if !demands_proof || !answer.is_content() {
             return Ok(Forwarded { answered: Answered::new(answer, Outcome::Miss), place, before, sent });
         }

@@ -8,4 +8,5 @@ mod follow;
 mod lag;
 mod reorgs;
 mod tags;
+mod told;
 mod writes;
