@@ -3,6 +3,8 @@
 //! - An answer equals the node's answer at some moment during the call, or at most `max_staleness` before the call
 //!   arrived.
 //! - After the proxy has shown a head to a client, it answers no later call with an older state of the chain.
+//! - After an answer by number, by transaction or with logs named a block, no later call is answered with a state before
+//!   the one that has it, unless the node no longer shows that block (see `told.rs`).
 //! - The proxy may answer a call that was in flight at that time with an older state, but not with a block that the
 //!   head excludes. A head excludes a block if the new branch has another block at its number, or ends below it. A
 //!   head that extends the chain excludes nothing. The rule does not cover calls by block hash, `safe` and
@@ -92,7 +94,7 @@ impl Asked {
 impl Run<'_> {
     pub fn asked(&self, call: Call, alone: bool) -> Asked {
         // `safe` and `finalized` have their own time stamps.
-        let shown = if call.has_its_own_time() { 0 } else { self.shown() };
+        let shown = if call.has_its_own_time() { 0 } else { self.shown().max(self.told.floor(&self.world)) };
         let asked = Asked::new(call, &self.world, alone);
         Asked { floor: self.written.max(shown), shown: self.shown(), ..asked }
     }
@@ -196,6 +198,11 @@ impl Run<'_> {
         if let Some(state) = held().find(|state| is_unchecked || !self.is_left(asked, *state, at)) {
             if call.shows_the_head() {
                 self.heads.push(ShownHead { at, state });
+            }
+            // An answer that an older state could have given tells nothing new.
+            if state > *allowed.start() && !was_lied_to {
+                let older = &states[*allowed.start()..state];
+                self.told.note(call, result, older, state, at);
             }
             return Ok(());
         }

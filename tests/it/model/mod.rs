@@ -14,6 +14,7 @@ mod sources;
 mod step;
 mod tags;
 mod tiers;
+mod told;
 mod two;
 mod world;
 
@@ -42,6 +43,7 @@ use self::{
     judge::{Asked, Finished, ShownHead},
     sources::{LogSources, Source},
     step::{LogQuery, Place, Question, Step, any_step},
+    told::ToldBlocks,
     world::{Call, World},
 };
 use crate::support::in_memory::{self, InMemory};
@@ -103,6 +105,8 @@ struct Run<'a> {
     written: usize,
     /// Heads that the proxy showed to clients, oldest first.
     heads: Vec<ShownHead>,
+    /// Blocks that clients were told of.
+    told: ToldBlocks,
     /// The last call that was not part of a batch.
     last: Option<Call>,
     /// Number of untrue answers of the node, and the time at which the model last saw this number grow.
@@ -169,6 +173,7 @@ impl<'a> Run<'a> {
             finished: Vec::new(),
             written: 0,
             heads: Vec::new(),
+            told: ToldBlocks::default(),
             last: None,
             lies: (0, None),
             seen,

@@ -166,6 +166,11 @@ impl Call {
         matches!(self.subject, Subject::Transaction(_))
     }
 
+    /// Returns whether an answer says where a block is: not for a call by block hash or tag.
+    pub fn names_place(&self) -> bool {
+        matches!(self.subject, Subject::Number(_) | Subject::Transaction(_) | Subject::Range(..))
+    }
+
     /// Returns the tag by which the call names a block, or the only tag of a range; `eth_blockNumber` means `latest`.
     pub fn tag(&self) -> Option<Place> {
         match self.subject {
