@@ -50,7 +50,8 @@ impl ToldBlocks {
         }
     }
 
-    /// Returns whether a head that was requested at `sent` may be older than what a client was told before a call arrived.
+    /// Returns whether an answer named a higher block after the request for a head was sent, at `sent`, and before a call
+    /// arrived.
     pub(super) fn outdate(&self, sent: Stamp, arrival: Stamp) -> bool {
         self.open.is_some_and(|open| sent.is_before(open.told) && open.told.is_before(arrival))
     }

@@ -369,7 +369,7 @@ impl HeadTracker {
         let Some(shown) = self.source.fetch_head(full, sent).await? else {
             return Err(UpstreamError::Empty);
         };
-        let shown = self.or_told(shown, sent).await;
+        let shown = self.source.or_told(shown, sent).await;
         let link = shown.link();
         let mut between = Vec::new();
         let mut closed = None;
@@ -406,19 +406,6 @@ impl HeadTracker {
             FinalCheck::Stands => Some(ShownHead { shown, between, finalized: Some(finalized) }),
             FinalCheck::Suspended | FinalCheck::Alarm => None,
         })
-    }
-
-    /// Returns the block that a client was told of, if the node shows it at its number, although it shows a lower head.
-    async fn or_told(&self, shown: Shown, sent: Stamp) -> Shown {
-        let told = self.view.tracker().told(sent);
-        let Some(told) = told.filter(|told| shown.link().number < told.number) else { return shown };
-        match self.source.fetch(told.number, sent).await {
-            Ok(Some(higher)) if higher.link().hash == told.hash => higher,
-            _ => {
-                self.view.change(|tracker| tracker.forget_told(told));
-                shown
-            }
-        }
     }
 
     fn report(&self, change: HeadChange, head: Link, by: Option<EndpointId>) {

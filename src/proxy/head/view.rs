@@ -161,7 +161,7 @@ impl SharedView {
         })
     }
 
-    /// Records that a client is told of this block, by an answer that depends on the canonical chain.
+    /// Records the block that an answer to a client names. An answer by block hash does not count: it may name an orphan.
     pub(crate) fn tell(&self, Home { block, number }: Home) {
         if self.tracker().is_above_head(number) {
             let now = self.clock.now();
