@@ -361,8 +361,9 @@ impl CanonicalView {
                 // Holdfast serves no block above the block that `latest` resolves to.
                 if above { Lookup::Unknown } else { Lookup::Asked(asked.link.hash) }
             }
-            // A final number has a block, even if the upstream has shown a lower head since.
-            _ if above && !self.lags() && !self.is_final(number) => Lookup::Above { fresh },
+            // A final number has a block, even if the upstream has shown a lower head since. A fresh lower head hides
+            // the blocks above it; an old one says nothing about them.
+            _ if above && !(fresh && self.lags()) && !self.is_final(number) => Lookup::Above { fresh },
             Some(asked) if self.rules.consistent && asked.below_head && !above => {
                 Lookup::Tracked { hash: asked.link.hash, fresh }
             }

@@ -52,6 +52,15 @@ fn lag_keeps_the_head_and_hides_blocks_above_the_lower_one() {
 }
 
 #[test]
+fn old_lag_must_be_refreshed_before_it_hides_blocks() {
+    let mut told = Told::shown(ethereum(), 95..=100);
+    told.head(block(98, 'a'));
+    told.wait(60 * SECOND);
+    assert_eq!(told.at(99), Lookup::Above { fresh: false });
+    assert_eq!(told.at(101), Lookup::Above { fresh: false });
+}
+
+#[test]
 fn on_development_chains_a_lower_head_rolls_back_at_once() {
     let mut told = Told::shown(development(), 95..=100);
     assert_eq!(told.head(block(96, 'a')), HeadChange::Rollback(4));

@@ -795,6 +795,33 @@ fn logs_of_known_blocks_are_of_one_branch() {
     seen.logs.must_reach(&[Source::Forwarded], ProgramCount(u32::MAX));
 }
 
+/// A replica showed a lower head long ago, and a client asks for logs above the head.
+#[test]
+fn logs_above_the_head_are_answered_after_a_lag() {
+    let filter = LogFilter { example: 0, address: Pick::Any, topics: [Pick::Any; 4], positions: 0 };
+    let above = Question::Logs(LogQuery { span: Span::Numbers { last: -1, before: 0 }, filter });
+    let head = Question::BlockByNumber(Place::Latest, false);
+    for replica in 0..3 {
+        for shift in 0..12 {
+            let steps = [
+                Happens::Step(Step::Mine(3, 1)),
+                Happens::Lag { replica, changes: 2 },
+                Happens::Step(Step::Mine(1, 1)),
+                Happens::Step(Step::Wait(1_001)),
+                Happens::Shift(shift),
+                Happens::Step(Step::Ask(head)),
+                Happens::Step(Step::Wait(1_001)),
+                Happens::Step(Step::Ask(head)),
+                Happens::CatchUp,
+                Happens::Step(Step::Wait(70_000)),
+                Happens::Step(Step::Ask(above)),
+            ];
+            run(Setting { fast_finality: false, followed: false }, &Seen::default(), &steps)
+                .unwrap_or_else(|error| panic!("{replica}, {shift}: {error}"));
+        }
+    }
+}
+
 /// Most replicas lack the head that the proxy has just shown.
 #[test]
 fn known_head_content_is_never_null() {
