@@ -163,7 +163,8 @@ impl SharedView {
 
     /// Records the block that an answer to a client names. An answer by block hash does not count: it may name an orphan.
     pub(crate) fn tell(&self, Home { block, number }: Home) {
-        if self.tracker().is_above_head(number) {
+        // The pending block of some nodes has a number, but no hash.
+        if !block.0.is_zero() && self.tracker().is_above_head(number) {
             let now = self.clock.now();
             self.change(|tracker| tracker.tell(number, block, now));
         }

@@ -12,7 +12,7 @@ use tower::Service;
 use super::{answer::Answerer, deflate::Deflater, forward::Forwarder};
 use crate::{
     client::Client,
-    eth::{ParamError, Query, Tag, is_reset, is_write},
+    eth::{ParamError, Query, SingleReceipt, Tag, is_reset, is_write},
     jsonrpc::Answer,
     proxy::{
         call::{
@@ -210,7 +210,15 @@ impl Inner {
         let _again = InvalidateOnDrop(&self, resets);
         // To the primary even if it lags, so that a client reads its own writes.
         let need = Requirements { forwarded: true, ..Requirements::default() };
-        self.forwarder.forward(call.with_requirements(need), Outcome::Bypass).await
+        let waits_for_receipt = call.method.as_str() == "eth_sendRawTransactionSync";
+        let answered = self.forwarder.forward(call.with_requirements(need), Outcome::Bypass).await?;
+        if waits_for_receipt
+            && let Answer::Result(receipt) = &answered.answer
+            && let Ok(receipt) = SingleReceipt::read(receipt.clone())
+        {
+            self.head.view().tell(receipt.place().home());
+        }
+        Ok(answered)
     }
 
     fn invalidate(&self, resets: bool) {

@@ -1,7 +1,13 @@
 //! Blocks above the head that clients were told of: later calls see them, too.
 
-use holdfast::{config::Config, devchain::DevChain};
+use holdfast::{
+    config::Config,
+    devchain::DevChain,
+    jsonrpc::MethodName,
+    upstream::{Calls, EndpointConfig, EndpointParts, InProcessTransport},
+};
 use serde_json::{Value, json};
+use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
 use crate::support::{
     in_memory::{self, InMemory},
@@ -44,6 +50,38 @@ async fn block_of_an_answer_can_be_read() {
         let answer = program.ask(method, params(&chain)).await;
         let named = answer.as_array().map_or(&answer, |logs| logs.last().unwrap());
         assert_eq!(named["blockHash"], hex(chain.head().hash), "{method}");
+        head_is_shown(&chain, &program, method).await;
+    }
+}
+
+/// Returns an endpoint whose `latest` is the head of `behind`. All other answers are of `chain`, also the receipt that
+/// answers `eth_sendRawTransactionSync`.
+fn with_late_head(chain: &DevChain, behind: &DevChain) -> EndpointParts {
+    let (chain, behind) = (chain.clone(), behind.clone());
+    let transport = BoxCloneSyncService::new(service_fn(move |mut calls: Calls| {
+        let asks_for_head = calls.iter().any(|call| call.params.elements().any(|at| at == "\"latest\""));
+        for call in calls.iter_mut().filter(|call| call.method.as_str() == SEND_SYNC) {
+            call.method = MethodName::from(RECEIPT);
+        }
+        let chain = if asks_for_head { behind.clone() } else { chain.clone() };
+        async move { InProcessTransport::new(chain).oneshot(calls).await }
+    }));
+    let address = Some(in_memory::address("late"));
+    EndpointParts { name: "late".into(), address, transport, config: EndpointConfig::at("") }
+}
+
+const SEND_SYNC: &str = "eth_sendRawTransactionSync";
+
+#[tokio::test(start_paused = true)]
+async fn told_block_is_read_by_number_if_the_head_stays_lower() {
+    for method in [RECEIPT, SEND_SYNC] {
+        let behind = upstream::devchain().blocks(10, 3).chain();
+        let chain = behind.copy();
+        chain.mine(3);
+        let program = in_memory::program_of(vec![with_late_head(&chain, &behind)], &Config::default());
+        assert_eq!(program.ask("eth_blockNumber", json!([])).await, hex(behind.head().number));
+        let answer = program.ask(method, json!([transaction(&chain)])).await;
+        assert_eq!(answer["blockHash"], hex(chain.head().hash), "{method}");
         head_is_shown(&chain, &program, method).await;
     }
 }
