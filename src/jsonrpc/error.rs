@@ -39,6 +39,8 @@ pub struct ErrorObject {
     pub code: Code,
     /// The reason and a remedy, as text for people.
     pub message: Cow<'static, str>,
+    /// JSON with details of the reason.
+    pub data: Option<String>,
 }
 
 // === impl Code ===
@@ -98,12 +100,13 @@ impl Code {
 impl ErrorObject {
     /// Creates an error with this code and message.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), data: None }
     }
 
     /// Returns the object's JSON text.
     pub fn to_json(&self) -> Bytes {
         let message = serde_json::Value::from(self.message.as_ref());
-        format!(r#"{{"code":{},"message":{message}}}"#, self.code.number()).into()
+        let data = self.data.as_ref().map_or_else(String::new, |data| format!(r#","data":{data}"#));
+        format!(r#"{{"code":{},"message":{message}{data}}}"#, self.code.number()).into()
     }
 }

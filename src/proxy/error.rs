@@ -96,8 +96,8 @@ pub enum CallError {
 /// Limit of a query for logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogLimit {
-    /// Number of blocks.
-    #[error("covers more than {0} blocks")]
+    /// Number of blocks. Clients know these words from other providers.
+    #[error("exceeds max block range {0}")]
     Blocks(usize),
     /// Number of logs. Clients know these words from other providers.
     #[error("returned more than {0} results")]
@@ -118,6 +118,15 @@ pub enum MethodRule {
     Strict,
     /// The client's key excludes the method.
     Key,
+}
+
+// === impl LogLimit ===
+
+impl LogLimit {
+    fn most(self) -> usize {
+        let (Self::Blocks(most) | Self::Results(most) | Self::Bytes(most)) = self;
+        most
+    }
 }
 
 // === impl MethodRule ===
@@ -153,6 +162,12 @@ impl CallError {
             Self::Unproved => Code::UpstreamMismatch,
             Self::Upstream(error) => error.code(),
         }
+    }
+
+    /// Returns the `data` of the JSON-RPC error. For logs it is the same as Infura's.
+    pub fn data(&self) -> Option<String> {
+        let Self::TooManyLogs { over, first, last } = self else { return None };
+        Some(format!(r#"{{"from":"{first}","to":"{last}","limit":{}}}"#, over.most()))
     }
 
     /// Returns whether the upstream failed, rather than having no result or serving another chain.

@@ -101,7 +101,8 @@ pub fn call_error(error: &CallError) -> ErrorResponse {
         _ => None,
     };
     let is_refusal = matches!(error, CallError::RateLimited { .. });
-    ErrorResponse { retry_after, is_refusal, ..ErrorResponse::new(status, code, message) }
+    let error = ErrorObject { data: error.data(), ..ErrorObject::new(code, message) };
+    ErrorResponse { status, error, retry_after, is_refusal }
 }
 
 fn upstream_message(error: &UpstreamError) -> String {

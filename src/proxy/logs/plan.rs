@@ -287,7 +287,10 @@ where
     }
 
     fn has_reached(&self, number: BlockNumber) -> Result<(), CallError> {
-        match self.cold.tools.view.tracker().is_above_shown(number) {
+        let tracker = self.cold.tools.view.tracker();
+        match tracker.is_above_shown(number) {
+            // No block is known there any more.
+            true if tracker.is_above_head(number) => Err(CallError::Changed),
             true => Err(CallError::Lacking { what: Query::new(Part::Block, number) }),
             false => Ok(()),
         }
@@ -347,7 +350,10 @@ where
         self.cold.tools.forwarder.confirm_chain().await?;
         if self.has_reached_the_end().is_err() {
             self.cold.tools.renew().await?;
-            self.has_reached_the_end()?;
+            match self.has_reached_the_end() {
+                Err(CallError::Changed) => return Ok(Some(Attempt::Changed)),
+                reached => reached?,
+            }
         }
         let (cold, blocks) = (&self.cold, &self.blocks);
         let searches = runs.into_iter().map(|positions| async move {

@@ -49,6 +49,14 @@ where
     /// If the upstream fails or lags, a limit is exceeded, no proof is possible where one is demanded, or the chain keeps
     /// changing.
     pub(crate) async fn answer(&self, request: &Request, call: &LogsCall) -> Result<Answered, CallError> {
+        match self.answer_in_packet(request, call).await {
+            // No other call has used the tag.
+            Err(CallError::Left { .. }) if request.packet().calls().len() == 1 => Err(CallError::Changed),
+            answered => answered,
+        }
+    }
+
+    async fn answer_in_packet(&self, request: &Request, call: &LogsCall) -> Result<Answered, CallError> {
         let mut error = CallError::Changed;
         for _ in 0..MAX_PLANS {
             let request = request.anew();
@@ -174,9 +182,7 @@ where
         let (Some(from), Some(to)) = bounds else { return Ok(Attempt::Forward) };
         let Some(more) = to.number.0.checked_sub(from.number.0) else { return Ok(Attempt::Forward) };
         if more >= tools.limits.max_blocks as u64 {
-            let last = BlockNumber(from.number.0 + tools.limits.max_blocks as u64 - 1);
-            let over = LogLimit::Blocks(tools.limits.max_blocks);
-            return Err(CallError::TooManyLogs { over, first: from.number, last });
+            return self.over_limit(from.number).await;
         }
         let range = CanonicalRange::read(tools, request.packet(), from.number, to.number).await?;
         let Some(mut range) = range else { return Ok(Attempt::Forward) };
@@ -197,6 +203,21 @@ where
             }
         }
         Ok(attempt)
+    }
+
+    /// Refuses a range with too many blocks, but lets the node answer if the range begins above the head.
+    async fn over_limit(&self, first: BlockNumber) -> Result<Attempt, CallError> {
+        let tools = &self.tools;
+        let is_above = || tools.view.tracker().head().is_none_or(|head| first > head.number);
+        if is_above() {
+            tools.renew().await?;
+        }
+        if is_above() {
+            return Ok(Attempt::Forward);
+        }
+        let last = BlockNumber(first.0 + tools.limits.max_blocks as u64 - 1);
+        let last = tools.view.tracker().head().map_or(last, |head| last.min(head.number));
+        Err(CallError::TooManyLogs { over: LogLimit::Blocks(tools.limits.max_blocks), first, last })
     }
 
     /// Answers with the logs of these canonical blocks.

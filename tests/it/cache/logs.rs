@@ -212,8 +212,12 @@ async fn limits_are_errors_with_a_range_that_works() {
     assert_eq!((http, &answer["error"]["code"]), (200, &json!(-32005)), "{answer}");
     assert_eq!(
         answer["error"]["message"],
-        "query covers more than 20 blocks. Try with this block range [0x3, 0x16]."
+        "query exceeds max block range 20. Try with this block range [0x3, 0x16]."
     );
+    assert_eq!(answer["error"]["data"], json!({ "from": "0x3", "to": "0x16", "limit": 20 }));
+    // No suggestion reaches above the head.
+    let (_, answer) = program.call(LOGS, range(20, 300)).await;
+    assert_eq!(answer["error"]["data"], json!({ "from": "0x14", "to": "0x1e", "limit": 20 }));
     let (http, answer) = program.call(LOGS, range(3, 20)).await;
     assert_eq!((http, &answer["error"]["code"]), (200, &json!(-32005)), "{answer}");
     let message = answer["error"]["message"].as_str().unwrap();
@@ -228,6 +232,11 @@ async fn limits_are_errors_with_a_range_that_works() {
         .response(json!({ "jsonrpc": "2.0", "id": 1, "method": LOGS, "params": range(3, 30) }).to_string())
         .await;
     assert!(!response.1.contains_key("retry-after"));
+    // The node judges a range that begins above its head, however long that is.
+    chain.mine(0);
+    assert_eq!(program.call(LOGS, range(31, 400)).await.1["error"]["data"]["to"], "0x1f");
+    let above = json!([{ "fromBlock": "0x20", "toBlock": "0x200" }]);
+    assert_eq!(program.ask(LOGS, above.clone()).await, own(&chain, &above));
 }
 
 #[tokio::test(start_paused = true)]
