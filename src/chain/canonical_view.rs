@@ -305,7 +305,7 @@ impl CanonicalView {
 
     /// Returns whether the window has moved past `number` since a request was sent at `sent`, so that the view no
     /// longer knows the block there. Returns false if the block there is known to be final.
-    pub(super) fn has_outgrown(&self, number: BlockNumber, sent: Stamp) -> bool {
+    pub fn has_outgrown(&self, number: BlockNumber, sent: Stamp) -> bool {
         let is_below = self.branch.window.bottom().is_some_and(|bottom| number < bottom.number);
         let mut outgrown = self.outgrown.iter().filter(|(at, _)| sent.is_before(*at));
         is_below && self.finality.get(number).is_none() && outgrown.any(|(_, lowest)| *lowest <= number)

@@ -31,12 +31,14 @@ impl ViewBefore {
     }
 
     /// Like [`has_changed`](Self::has_changed), for an answer that names no block: the known block at the number of
-    /// the query has changed, or blocks left the chain and none is known at that number.
+    /// the query has changed, or none is known there although blocks left the chain or the window moved past it.
     pub(super) fn has_changed_at(self, view: &SharedView, query: Query, sent: Stamp) -> bool {
         let now = Self::new(view, query).named;
+        let is_above = |number| self.is_above_new_head(view, number);
+        let is_outgrown = |number| view.tracker().has_outgrown(number, sent);
         now != self.named
             || (now.is_none() && view.tracker().has_left(sent))
-            || query.number().is_some_and(|number| self.is_above_new_head(view, number))
+            || query.number().is_some_and(|number| is_above(number) || is_outgrown(number))
     }
 
     /// Returns whether the view has accepted another head than before, which is below this number.

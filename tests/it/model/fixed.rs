@@ -577,3 +577,17 @@ fn logs_of_a_range_do_not_mix_answers_across_a_reorg() {
     ];
     run(ORDINARY, &steps).unwrap();
 }
+
+/// The window has moved past the number of an overtaken answer that names no block.
+#[test]
+fn overtaken_count_is_discarded() {
+    let steps = [
+        Step::Overtake { question: Question::BlockByNumber(Place::Below(0), false), depth: 1, length: 1 },
+        Step::Mine(2, 3),
+        Step::Overtake { question: Question::CountByNumber(Place::Below(0)), depth: 2, length: 1 },
+        Step::Mine(20, 0),
+    ];
+    for switched in [false, true] {
+        run(Setting { switched, ..ORDINARY }, &steps).unwrap();
+    }
+}
