@@ -477,12 +477,24 @@ impl CanonicalView {
         }
         // `lower` is below the window. If the tracked head was requested after the tag was first seen, the tagged block
         // is still on the chain, because a reorg would have cleared the tag.
-        let named = [self.safe, self.finalized_tag].into_iter().flatten().find(|named| named.link == lower);
-        match (named, self.fresh) {
-            (None, _) => Ancestry::Apart,
-            (Some(named), Some(fresh)) if !fresh.is_before(named.first_seen) => Ancestry::Ancestor,
-            (Some(_), _) => Ancestry::Unsure,
+        match self.is_head_newer(lower) {
+            None => Ancestry::Apart,
+            Some(true) => Ancestry::Ancestor,
+            Some(false) => Ancestry::Unsure,
         }
+    }
+
+    /// Returns whether `upper` is known to descend from `lower`, or to be the same block.
+    pub fn descends(&self, upper: Link, lower: Link) -> bool {
+        upper.parent == lower.hash || self.ancestry(lower, upper) == Ancestry::Ancestor
+    }
+
+    /// Returns whether the tracked head was requested after a tag was first seen to stand for this block; `None` if no
+    /// tag stands for it.
+    pub fn is_head_newer(&self, tagged: Link) -> Option<bool> {
+        let mut tags = [self.safe, self.finalized_tag].into_iter().flatten();
+        let named = tags.find(|named| named.link == tagged)?;
+        Some(self.fresh.is_some_and(|fresh| !fresh.is_before(named.first_seen)))
     }
 
     pub(super) fn is_outdated(&self, sent: Stamp, known: Option<TaggedBlock>) -> bool {

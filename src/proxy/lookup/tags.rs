@@ -69,6 +69,8 @@ impl<'a> Tags<'a> {
         });
         let is_suspended = self.view.tracker().is_suspended();
         let unpinned = link.filter(|_| pinned.is_none());
+        let link = unpinned.and_then(|link| self.instead(tag, link)).or(link);
+        let unpinned = link.filter(|_| pinned.is_none());
         let fits = unpinned.map_or(Ancestry::Ancestor, |link| self.fits(tag, link));
         let meaning = match (link, tag) {
             (Some(_), _) if fits == Ancestry::Apart => TagMeaning::Apart,
@@ -84,10 +86,38 @@ impl<'a> Tags<'a> {
         meaning
     }
 
+    /// Returns the block of another tag, if `tag` must stand for that block to keep the order of the tags in a packet:
+    /// `finalized`, `safe`, `latest`. An ancestor of a final block is final, and a final block is safe.
+    fn instead(&self, tag: Tag, link: Link) -> Option<Link> {
+        let (above, below) = self.bounds(tag);
+        let tracker = self.view.tracker();
+        // A head that is lower, although it was requested later, is what `latest` will mean.
+        let head = || tracker.head().filter(|_| tracker.is_head_newer(link) == Some(true));
+        let above = above.or_else(|| head().filter(|_| self.packet.has_several_tags(tag)));
+        let lower = above.filter(|above| above.number < link.number && tracker.descends(link, *above));
+        lower.or_else(|| below.filter(|below| below.number > link.number && tracker.descends(*below, link)))
+    }
+
+    /// Returns the packet's blocks that `tag` may not be above, and not below.
+    fn bounds(&self, tag: Tag) -> (Option<Link>, Option<Link>) {
+        let (latest, safe) = (self.packet.tag(Tag::Latest), self.packet.tag(Tag::Safe));
+        match tag {
+            Tag::Safe => (latest, self.packet.tag(Tag::Finalized)),
+            Tag::Finalized => (safe.or(latest), None),
+            Tag::Latest | Tag::Earliest | Tag::Pending => (None, None),
+        }
+    }
+
     /// Returns whether this block, as the meaning of `tag`, is on one branch with the blocks of the packet's other
-    /// tags.
+    /// tags, and in order.
     fn fits(&self, tag: Tag, link: Link) -> Ancestry {
         let tracker = self.view.tracker();
+        let (above, below) = self.bounds(tag);
+        if above.is_some_and(|above| above.number < link.number)
+            || below.is_some_and(|below| below.number > link.number)
+        {
+            return Ancestry::Apart;
+        }
         match (tag, self.packet.tag(Tag::Latest)) {
             (Tag::Latest, _) => {
                 let lower = [Tag::Safe, Tag::Finalized].into_iter().filter_map(|tag| self.packet.tag(tag));
@@ -95,6 +125,12 @@ impl<'a> Tags<'a> {
             }
             (Tag::Safe | Tag::Finalized, Some(latest)) => tracker.ancestry(link, latest),
             (Tag::Safe | Tag::Finalized, None) if tracker.excludes(link.number, link.hash) => Ancestry::Apart,
+            // The head must not seem to be below the block.
+            (Tag::Safe | Tag::Finalized, None)
+                if tracker.is_above_head(link.number) && tracker.is_head_newer(link) == Some(false) =>
+            {
+                Ancestry::Unsure
+            }
             _ => Ancestry::Ancestor,
         }
     }

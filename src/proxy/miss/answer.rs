@@ -17,7 +17,7 @@ use super::{
 use crate::{
     cache::Location,
     chain::{Link, Stamp},
-    eth::{Part, Query, Tag},
+    eth::{Home, Part, Query, Tag},
     proxy::{
         call::{
             client_limit::ClientConcurrency,
@@ -201,6 +201,7 @@ impl Answerer {
             // since. If another call has found out that the block left the chain, and no call has used it yet, this
             // call starts over with the current block of the tag.
             if packet.commit(tag, link) {
+                self.view.tell(Home { number: link.number, block: link.hash });
                 return Ok(answered);
             }
         }
@@ -215,7 +216,8 @@ impl Answerer {
     ) -> Result<Option<Link>, CallError> {
         let (packet, view) = (asked.request.packet(), &self.view);
         let mut realigned = false;
-        for _ in 0..MAX_PLANS {
+        // A reorg that shows up here costs two more plans: it clears the tags, and the head must be newer than the tag.
+        for _ in 0..MAX_PLANS + 2 {
             let refreshed = match self.lookup.meaning(tag, packet) {
                 TagMeaning::Block(link) => return Ok(Some(link)),
                 TagMeaning::Nothing

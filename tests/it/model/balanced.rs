@@ -589,10 +589,14 @@ impl<'a> Run<'a> {
         // Each tag has its own time stamp.
         let is_of_tags = |state: &&State| self.world.allows_range(call, state, held.iter().copied(), result);
         let ever = &self.world.states[..=self.world.last_at(at)];
+        let is_between =
+            |high: &&State| held.iter().any(|low| self.world.allows_between(call, low, high, result));
         if held.iter().any(|state| self.world.allows(call, state, result))
+            || held.iter().any(is_between)
             || held.iter().any(|state| self.world.allows_as_head(call, state, at, result))
             || held.iter().any(|state| self.allows_instead_of_orphan(call, state, at, result))
             || (call.has_its_own_time() && held.iter().any(is_of_tags))
+            || (!asked.alone && self.world.allows_ordered(call, &held, result))
             || ever.iter().any(|state| self.world.allows_as_final(call, state, result))
             || self.allows_incomplete(asked, finished, result)
         {

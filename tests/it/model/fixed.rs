@@ -578,6 +578,30 @@ fn logs_of_a_range_do_not_mix_answers_across_a_reorg() {
     run(ORDINARY, &steps).unwrap();
 }
 
+/// The first look after a reorg comes from a batch, and clears the tag that another call of the batch has just resolved.
+#[test]
+fn tags_of_a_batch_fit_after_an_unseen_reorg() {
+    let steps = [
+        Step::Mine(1, 0),
+        Step::Ask(Question::BlockByNumber(Place::Earliest, false)),
+        Step::BatchAcross {
+            questions: vec![
+                Question::BlockByNumber(Place::Latest, false),
+                Question::BlockByNumber(Place::Latest, false),
+            ],
+            depth: 1,
+            length: 2,
+        },
+        Step::Wait(70_000),
+        Step::Mine(1, 0),
+        Step::Batch(vec![
+            Question::TransactionAtNumber(Place::Safe, 0),
+            Question::BlockByNumber(Place::Latest, true),
+        ]),
+    ];
+    run(Setting { development: true, ..ORDINARY }, &steps).unwrap();
+}
+
 /// The window has moved past the number of an overtaken answer that names no block.
 #[test]
 fn overtaken_count_is_discarded() {
@@ -590,4 +614,21 @@ fn overtaken_count_is_discarded() {
     for switched in [false, true] {
         run(Setting { switched, ..ORDINARY }, &steps).unwrap();
     }
+}
+
+/// The logs of `safe` name a block above the head of the view.
+#[test]
+fn logs_of_safe_are_not_above_the_head() {
+    let filter = LogFilter { example: 0, address: Pick::Any, topics: [Pick::Any; 4], positions: 1 };
+    let own = LogFilter { example: 3_097, topics: [Pick::Any, Pick::Own, Pick::Any, Pick::Any], ..filter };
+    let query = LogQuery { span: Span::Numbers { last: 0, before: 1 }, filter };
+    let span = Span::Tags { from: Place::Safe, to: Place::Safe };
+    let steps = [
+        Step::Wait(30),
+        Step::SearchLagging { blocks: 1, lag: 1, query },
+        Step::Mine(4, 3),
+        Step::Ask(Question::Logs(LogQuery { span, filter: LogFilter { positions: 0, ..own } })),
+        Step::Ask(Question::BlockByNumber(Place::Latest, false)),
+    ];
+    run(ORDINARY, &steps).unwrap();
 }

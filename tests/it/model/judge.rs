@@ -60,7 +60,7 @@ pub struct Asked {
     shown: usize,
     faulty: bool,
     /// Whether the call is not part of a batch.
-    alone: bool,
+    pub alone: bool,
 }
 
 /// A response and the time at which it was complete.
@@ -168,13 +168,8 @@ impl Run<'_> {
                 let lacks_proof = self.setting.proved && self.world.refused;
                 let may_fail =
                     asked.faulty || self.world.faulty || self.world.restarted || was_lied_to || lacks_proof;
-                // The tags of a batch may be inconsistent if the chain grew after the request for one of them.
-                let has_changed =
-                    self.world.has_changed(earliest, at) || asked.state < self.world.last_at(at);
-                let has_tag = call.tag().is_some() || !call.tags().is_empty();
-                let is_apart = !asked.alone && has_tag && has_changed;
                 let is_unsettled = code == UNAVAILABLE
-                    && (!self.world.is_calm(asked.arrived, at) || self.is_regressed(asked, at) || is_apart);
+                    && (!self.world.is_calm(asked.arrived, at) || self.is_regressed(asked, at));
                 // A proxy that must prove all answers may always refuse: the empty receipts of the genesis prove nothing.
                 let is_unproved = self.setting.proved && code == UNPROVED;
                 if FAILURES.contains(&code) && (may_fail || is_unsettled)
@@ -201,8 +196,7 @@ impl Run<'_> {
             }
             // An answer that an older state could have given tells nothing new.
             if state > *allowed.start() && !was_lied_to {
-                let older = &states[*allowed.start()..state];
-                self.told.note(call, result, older, state, at);
+                self.told.note(call, result, &states[..state], state, at);
             }
             return Ok(());
         }
@@ -237,6 +231,9 @@ impl Run<'_> {
                 self.world.allows_range(call, state, &self.world.states[allowed.clone()], result)
             })
         {
+            return Ok(());
+        }
+        if !asked.alone && self.world.allows_ordered(call, &states().collect::<Vec<_>>(), result) {
             return Ok(());
         }
         if !self.setting.development

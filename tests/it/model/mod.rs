@@ -71,6 +71,8 @@ struct Setting {
     proved: bool,
     /// The node denies orphans, as anvil does on development chains and geth does not.
     forgets: bool,
+    /// `safe` is the head of the node, and `finalized` the block below.
+    instant: bool,
 }
 
 impl Setting {
@@ -144,7 +146,9 @@ fn settings(setting: Setting) -> (Config, devchain::Config) {
     let range_errors = setting.development;
     let mut node =
         devchain::Config { chain_id, keep_calls: 0, keep_orphans, range_errors, ..Default::default() };
-    if !setting.consistent && !setting.switched {
+    if setting.instant {
+        (node.safe_distance, node.finalized_distance) = (0, 1);
+    } else if !setting.consistent && !setting.switched {
         // Small distances, so that short programs have finalized blocks.
         (node.safe_distance, node.finalized_distance) = (2, 4);
     }
@@ -426,6 +430,7 @@ const ORDINARY: Setting = Setting {
     followed: false,
     proved: false,
     forgets: false,
+    instant: false,
 };
 
 #[test]
@@ -441,6 +446,11 @@ fn every_answer_is_allowed_if_the_node_denies_orphans() {
 #[test]
 fn every_answer_is_allowed_with_full_verification() {
     check(Setting { proved: true, ..ORDINARY }, 200);
+}
+
+#[test]
+fn every_answer_is_allowed_with_finality_at_the_head() {
+    check(Setting { instant: true, ..ORDINARY }, 200);
 }
 
 #[test]
@@ -476,6 +486,7 @@ fn programs_repeat() {
         Setting { forgets: true, ..ORDINARY },
         Setting { proved: true, ..ORDINARY },
         Setting { consistent: true, ..ORDINARY },
+        Setting { instant: true, ..ORDINARY },
         Setting { development: true, ..ORDINARY },
         Setting { followed: true, ..ORDINARY },
         Setting { followed: true, development: true, ..ORDINARY },

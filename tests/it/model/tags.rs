@@ -1,7 +1,7 @@
 //! Rules for the tags of one batch.
 //!
 //! - All entries with one tag mean one block; `eth_blockNumber` means `latest`.
-//! - `safe` and `finalized` mean blocks of the branch that ends with `latest`.
+//! - `finalized` means `safe` or an ancestor of it, and `safe` means `latest` or an ancestor of it.
 //! - The rules ignore errors: an entry may fail if the chain changes during the batch. They also ignore `null` and
 //!   `0x` for `safe` and `finalized`, because the node need not know these blocks.
 
@@ -16,15 +16,21 @@ use super::{
 
 /// Checks the tags of a batch.
 pub fn judge_tags(world: &World, asked: &[Asked], answers: &[Answer]) -> Result<(), String> {
-    let latest = meanings(world, asked, answers, |tag| matches!(tag, Place::Latest))?;
-    for wanted in [Place::Safe, Place::Finalized] {
-        let lower = meanings(world, asked, answers, |tag| {
-            std::mem::discriminant(&tag) == std::mem::discriminant(&wanted)
-        })?;
-        let (Some(latest), Some(lower)) = (&latest, lower) else { continue };
-        let is_one_branch = |lower: &Hash| latest.iter().any(|latest| world.is_ancestor(*lower, *latest));
+    let of = |wanted: Place| {
+        let is_it = |tag| std::mem::discriminant(&tag) == std::mem::discriminant(&wanted);
+        meanings(world, asked, answers, is_it)
+    };
+    let (latest, safe, finalized) = (of(Place::Latest)?, of(Place::Safe)?, of(Place::Finalized)?);
+    let pairs = [
+        ("safe is not on the branch of latest", &safe, &latest),
+        ("finalized is not on the branch of latest", &finalized, &latest),
+        ("finalized is not on the branch of safe", &finalized, &safe),
+    ];
+    for (fault, lower, upper) in pairs {
+        let (Some(lower), Some(upper)) = (lower, upper) else { continue };
+        let is_one_branch = |lower: &Hash| upper.iter().any(|upper| world.is_ancestor(*lower, *upper));
         if !lower.iter().any(is_one_branch) {
-            return Err(format!("{wanted:?} is not on the branch of latest: {}", listed(asked, answers)));
+            return Err(format!("{fault}: {}", listed(asked, answers)));
         }
     }
     Ok(())

@@ -22,8 +22,8 @@ struct ToldBlock {
 // === impl ToldBlocks ===
 
 impl ToldBlocks {
-    /// Records the block that an answer names, if it is above the heads of the older states. The proxy takes notice of one
-    /// block of each number a second.
+    /// Records the block that an answer names, if it is above the heads of the older states: the proxy may know any of
+    /// them, even if the node lagged since. The proxy takes notice of one block of each number a second.
     pub fn note(&mut self, call: &Call, result: &[u8], older: &[State], state: usize, at: Instant) {
         let Some((number, block)) = call.names_place().then(|| named(result)).flatten() else { return };
         if older.iter().any(|state| number < state.visible.len() as u64) {

@@ -34,7 +34,7 @@ use super::{
     request, send_timed, settings, shorten,
     sources::LogSources,
     step::{Finality, Place, Question, Step, log_step, step},
-    world::{Call, World},
+    world::{Call, State, World},
 };
 use crate::support::in_memory::{self, InMemory};
 
@@ -502,7 +502,20 @@ impl<'a> Run<'a> {
         if asked.call.has_its_own_time() && counted.iter().zip(held).any(is_of_tags) {
             return Ok(());
         }
-        if self.was_head(&asked.call, held, result) {
+        let states = || {
+            let nodes = self.nodes.iter().zip(held);
+            nodes.flat_map(|(node, from)| node.states[from..].iter().map(move |state| (node, state)))
+        };
+        let is_between = |(node, high): (&World, &State)| {
+            states().any(|(_, low)| node.allows_between(&asked.call, low, high, result))
+        };
+        let is_ordered = |(node, from): (&World, usize)| {
+            node.allows_ordered(&asked.call, &node.states[from..].iter().collect::<Vec<_>>(), result)
+        };
+        if self.was_head(&asked.call, held, result)
+            || states().any(is_between)
+            || counted.iter().zip(held).any(is_ordered)
+        {
             return Ok(());
         }
         Err(format!(

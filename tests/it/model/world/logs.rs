@@ -216,6 +216,22 @@ impl World {
         })
     }
 
+    /// Returns whether the node would have answered with `result` in one of these states, if `safe` or `finalized` meant
+    /// the block of another tag, because a batch has them in order.
+    pub fn allows_ordered(&self, call: &Call, states: &[&State], result: &Bytes) -> bool {
+        let heads = states.iter().map(|state| Some(state.visible.len() as u64 - 1));
+        let tags = states.iter().flat_map(|state| [state.safe, state.finalized]).chain(heads);
+        let tags: Vec<_> = tags.filter(Option::is_some).collect();
+        call.has_its_own_time()
+            && states.iter().any(|state| {
+                let is_visible = |tag: &&Option<u64>| **tag < Some(state.visible.len() as u64);
+                tags.iter().filter(is_visible).any(|tag| {
+                    let ordered = State { safe: *tag, finalized: *tag, ..(*state).clone() };
+                    self.allows(call, &ordered, result) || self.allows_range(call, state, [&ordered], result)
+                })
+            })
+    }
+
     /// Returns whether `result` contains only logs of this range, of blocks in these states. The logs of other blocks may be
     /// missing. Tags may mean other blocks.
     pub fn allows_part(&self, call: &Call, states: &[&State], result: &Bytes) -> bool {

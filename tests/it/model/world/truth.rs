@@ -1,5 +1,7 @@
 //! Comparison of answers with the states of the node.
 
+use std::sync::Arc;
+
 use alloy_primitives::hex;
 use bytes::Bytes;
 use holdfast::{eth::header_of_block, verify::prove::raw};
@@ -323,6 +325,18 @@ impl World {
             Some(archived) => Some(archived.transactions.get(index)?.2.clone()),
             None => self.chain.receipt_json(block, index),
         }
+    }
+
+    /// Returns whether `result` is about the head, if a block between the heads of two states is the head: a client was told
+    /// of that block, and the proxy does not know the blocks above it yet.
+    pub fn allows_between(&self, call: &Call, low: &State, high: &State, result: &Bytes) -> bool {
+        let is_head = |length: usize| {
+            let visible = Arc::new(high.visible[..length].to_vec());
+            self.allows(call, &State { visible, ..high.clone() }, result)
+        };
+        call.names_the_head()
+            && high.visible.starts_with(&low.visible)
+            && (low.visible.len()..high.visible.len()).any(is_head)
     }
 
     /// Returns whether `result` is a head that the node showed before `until` and whose branch contains the head of
