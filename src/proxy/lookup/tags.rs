@@ -125,12 +125,6 @@ impl<'a> Tags<'a> {
             }
             (Tag::Safe | Tag::Finalized, Some(latest)) => tracker.ancestry(link, latest),
             (Tag::Safe | Tag::Finalized, None) if tracker.excludes(link.number, link.hash) => Ancestry::Apart,
-            // The head must not seem to be below the block.
-            (Tag::Safe | Tag::Finalized, None)
-                if tracker.is_above_head(link.number) && tracker.is_head_newer(link) == Some(false) =>
-            {
-                Ancestry::Unsure
-            }
             _ => Ancestry::Ancestor,
         }
     }

@@ -226,7 +226,11 @@ impl Answerer {
                     self.head.refresh(Tag::Latest, view.clock().now()).await
                 }
                 TagMeaning::Nothing => return Ok(None),
-                TagMeaning::Unknown => self.fetcher.refresh_for(asked.query.part, tag, arrival).await,
+                TagMeaning::Unknown => {
+                    let refreshed = self.fetcher.refresh_for(asked.query.part, tag, arrival).await;
+                    self.raise_head(tag, arrival).await;
+                    refreshed
+                }
                 TagMeaning::Unsure => self.head.refresh(Tag::Latest, view.clock().now()).await,
                 // Each call of the packet realigns once: another call may still be waiting for its refresh.
                 TagMeaning::Apart if mem::replace(&mut realigned, true) => {
@@ -251,6 +255,25 @@ impl Answerer {
             TagMeaning::Block(link) => Ok(Some(link)),
             TagMeaning::Apart | TagMeaning::Unsure => Err(CallError::Left { tag }),
             TagMeaning::Unknown | TagMeaning::Nothing => Ok(None),
+        }
+    }
+
+    /// Refreshes the head, if it was requested before `tag` was seen to stand for a block above it. The tag has its block
+    /// even if the refresh fails.
+    async fn raise_head(&self, tag: Tag, arrival: Stamp) {
+        let is_below = {
+            let tracker = self.view.tracker();
+            let link = match tag {
+                Tag::Safe => tracker.safe(arrival),
+                Tag::Finalized => tracker.finalized_tag(arrival),
+                Tag::Latest | Tag::Earliest | Tag::Pending => None,
+            };
+            link.is_some_and(|link| {
+                tracker.is_above_head(link.number) && tracker.is_head_newer(link) == Some(false)
+            })
+        };
+        if is_below {
+            let _ = self.head.refresh(Tag::Latest, self.view.clock().now()).await;
         }
     }
 
