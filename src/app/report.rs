@@ -137,7 +137,7 @@ impl admin::Report for StatusReport {
         let (entries, bytes) = self.cache.sizes();
         let chain = match self.identity.state() {
             IdentityState::Known(who) => json!({
-                "id": who.chain_id,
+                "id": (!who.is_unknown()).then_some(who.chain_id),
                 "name": chain_name(who.chain_id),
                 "genesis": who.genesis.map(|genesis| genesis.to_string()),
             }),

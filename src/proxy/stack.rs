@@ -65,6 +65,12 @@ pub fn proxy(
             view.invalidate();
         }
     });
+    let weak = Arc::downgrade(&view);
+    verifier.on_first_proof(move || {
+        if let Some(view) = weak.upgrade() {
+            view.drop_unproved();
+        }
+    });
     let head = Arc::new(HeadTracker::new(view.clone(), &parts));
     let tiers = TierSync::new(&head, &parts);
     // Content.

@@ -55,6 +55,11 @@ const EXECUTION_CODES: [i64; 2] = [3, -32015];
 /// Codes of an unknown method and of invalid params: any other node would return the same error.
 const CALL_CODES: [i64; 2] = [-32601, -32602];
 
+/// Codes of an unknown method and, in EIP-1474, of a method that the node does not support; and phrases about them.
+const METHOD_CODES: [i64; 2] = [-32601, -32004];
+const METHOD_WORDS: [&str; 4] =
+    ["method not found", "method not supported", "unsupported method", "does not exist/is not available"];
+
 /// Codes of internal errors of the node, or of another Holdfast in front of it that has no upstream or too much load.
 const INTERNAL_CODES: [i64; 3] = [-32603, -32010, -32013];
 
@@ -147,6 +152,13 @@ pub fn is_absence(error: &[u8]) -> bool {
             || object.mentions(&ABSENT_WORDS)
             || object.mentions(&PRUNED_WORDS);
         is_absent && !INTERNAL_CODES.contains(&object.code) && !object.is_of_rate()
+    })
+}
+
+/// Returns whether the node reports that it does not have the method.
+pub(super) fn is_unknown_method(error: &[u8]) -> bool {
+    read(error).is_some_and(|object| {
+        (METHOD_CODES.contains(&object.code) || object.mentions(&METHOD_WORDS)) && !object.is_of_rate()
     })
 }
 

@@ -1,7 +1,13 @@
 //! Decides which checks the content of the current chain must pass. Content of a chain that does not follow Ethereum's
 //! rules must pass fewer checks.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::{
+    fmt,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use alloy_trie::EMPTY_ROOT_HASH;
 use parking_lot::Mutex;
@@ -11,7 +17,6 @@ use super::{Config, Demand, Failure, provability::Provability, structural};
 use crate::eth::{BlockHash, BlockNumber, Header, Part};
 
 /// Knowledge of the current chain's rules, and the checks that follow from it.
-#[derive(Debug)]
 pub(super) struct ChainRules {
     /// Configured demand.
     level: Demand,
@@ -19,6 +24,8 @@ pub(super) struct ChainRules {
     chain: Mutex<Chain>,
     /// Whether content is unprovable, indexed by [`Kind`]. This summary of `chain` can be read without its lock.
     lacking: [AtomicBool; 3],
+    /// Called when content that passed without a proof turns out to be of a kind that can be proved.
+    on_first_proof: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// The current chain, and whether its content can be proved.
@@ -28,6 +35,10 @@ struct Chain {
     anchor: Option<Anchor>,
     /// Whether content can be proved, indexed by [`Kind`].
     parts: [Provability; 3],
+    /// Whether content passed without a proof while that was undecided, indexed by [`Kind`].
+    passed: [bool; 3],
+    /// Whether a proof of a listed chain succeeded; `None` before the first proof.
+    matches_its_id: Option<bool>,
 }
 
 /// Demands in force, and the reason for them.
@@ -72,13 +83,21 @@ impl ChainRules {
     /// Returns rules for a chain that is not known yet.
     pub(super) fn new(config: &Config) -> Self {
         let undecided = || Provability::Undecided(Vec::new());
-        let chain = Chain { id: None, anchor: None, parts: Kind::ALL.map(|_| undecided()) };
+        let parts = Kind::ALL.map(|_| undecided());
+        let chain = Chain { id: None, anchor: None, parts, passed: [false; 3], matches_its_id: None };
         Self {
             level: config.level,
             ethereum_chains: config.ethereum_chains.clone(),
             chain: Mutex::new(chain),
             lacking: Default::default(),
+            on_first_proof: OnceLock::new(),
         }
+    }
+
+    /// Calls `notify` when content that passed without a proof turns out to be of a kind that can be proved. Only the
+    /// first call of this method has an effect.
+    pub(super) fn on_first_proof(&self, notify: impl Fn() + Send + Sync + 'static) {
+        let _ = self.on_first_proof.set(Box::new(notify));
     }
 
     /// Sets the chain that answers belong to from now on. `anchor` is `None` for a chain that can restart at any time
@@ -89,8 +108,8 @@ impl ChainRules {
         if chain.id == Some(chain_id) {
             return;
         }
-        let provability = || Provability::new(chain_id, &self.ethereum_chains);
-        *chain = Chain { id: Some(chain_id), anchor, parts: Kind::ALL.map(|_| provability()) };
+        let parts = Kind::ALL.map(|_| Provability::new(chain_id, &self.ethereum_chains));
+        *chain = Chain { id: Some(chain_id), anchor, parts, passed: [false; 3], matches_its_id: None };
         for lacking in &self.lacking {
             lacking.store(false, Relaxed);
         }
@@ -117,9 +136,14 @@ impl ChainRules {
         let why = match (header, transactions) {
             _ if configured == Demand::Structural => "set by verify.level",
             _ if chain.id.is_none() => "the chain is not known yet",
+            (Provability::Known, _) if chain.matches_its_id == Some(false) => {
+                "nothing is cached: the node's data does not match the rules of this chain id. For a test chain with \
+                 this id, use --verify structural"
+            }
             (Provability::Known, _) => "the chain is listed as following Ethereum's rules",
             (Provability::Undecided(_), _) => {
-                "no block of this chain has been proved yet; its first blocks decide"
+                "no block of this chain has been proved yet; until its first blocks decide, unproved content stays \
+                 in memory"
             }
             (Provability::Lacking, _) => {
                 "blocks at three heights could not be proved: the chain does not follow Ethereum's rules"
@@ -171,6 +195,33 @@ impl ChainRules {
         self.demands(kind) != Demand::Structural
     }
 
+    /// Returns whether content of this kind passes although its proof failed: the kind is unprovable, or that is
+    /// undecided and no proof is required.
+    pub(super) fn passes_unproved(&self, kind: Kind) -> bool {
+        let mut chain = self.chain.lock();
+        match chain.parts[kind as usize] {
+            Provability::Lacking => true,
+            Provability::Undecided(_) if self.level == Demand::Auto => {
+                chain.passed[kind as usize] = true;
+                true
+            }
+            Provability::Undecided(_) | Provability::Shown | Provability::Known => false,
+        }
+    }
+
+    /// Records that content of a listed chain is wrong.
+    pub(super) fn note_wrong(&self) {
+        let mut chain = self.chain.lock();
+        if chain.matches_its_id.is_none() {
+            chain.matches_its_id = Some(false);
+            warn!(
+                chain_id = chain.id.unwrap_or_default(),
+                "the node's data does not match the rules of this chain id: while that is so, nothing is cached. For a \
+                 test chain with this id, use --verify structural"
+            );
+        }
+    }
+
     /// Returns how much is known about whether content of this kind can be proved.
     pub(super) fn provability(&self, kind: Kind) -> Provability {
         self.chain.lock().parts[kind as usize].clone()
@@ -178,10 +229,18 @@ impl ChainRules {
 
     /// Records that a proof at this height succeeded or failed, which may decide whether the kind is provable.
     pub(super) fn vote(&self, kind: Kind, at: Option<BlockNumber>, failure: Option<&Failure>) {
-        let Some(at) = at else { return };
         let mut chain = self.chain.lock();
+        if failure.is_none() {
+            chain.matches_its_id = Some(true);
+        }
+        let Some(at) = at else { return };
         let id = chain.id.unwrap_or_default();
         if !chain.parts[kind as usize].vote(at, failure.is_none()) {
+            let is_first = failure.is_none() && std::mem::take(&mut chain.passed[kind as usize]);
+            drop(chain);
+            if let Some(notify) = self.on_first_proof.get().filter(|_| is_first) {
+                notify();
+            }
             return;
         }
         // The later kinds are unprovable, too: a proof of transactions needs a proved header, and a proof of receipts
@@ -198,6 +257,13 @@ impl ChainRules {
                 kind.as_str()
             );
         }
+    }
+}
+
+impl fmt::Debug for ChainRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { level, chain, .. } = self;
+        f.debug_struct("ChainRules").field("level", level).field("chain", chain).finish_non_exhaustive()
     }
 }
 

@@ -65,10 +65,6 @@ impl Provability {
     pub(super) fn is_sure(&self) -> bool {
         matches!(self, Self::Known | Self::Shown)
     }
-
-    pub(super) fn is_lacking(&self) -> bool {
-        *self == Self::Lacking
-    }
 }
 
 #[cfg(test)]
@@ -84,7 +80,7 @@ mod tests {
         assert!(!foreign.vote(BlockNumber(1), false));
         assert!(!foreign.vote(BlockNumber(2), false));
         assert!(foreign.vote(BlockNumber(3), false));
-        assert!(foreign.is_lacking());
+        assert_eq!(foreign, Provability::Lacking);
         let mut shown = Provability::new(10, &[]);
         shown.vote(BlockNumber(1), false);
         shown.vote(BlockNumber(2), true);

@@ -89,6 +89,12 @@ impl Verifier {
         self.0.rules.follow(chain_id, anchor);
     }
 
+    /// Calls `notify` when content that passed without a proof turns out to be of a kind that can be proved. Only the
+    /// first call of this method has an effect.
+    pub fn on_first_proof(&self, notify: impl Fn() + Send + Sync + 'static) {
+        self.0.rules.on_first_proof(notify);
+    }
+
     /// Returns the demand on content of this kind: the configured demand or, if the kind is unprovable, structural
     /// checks.
     pub fn demands(&self, kind: Kind) -> Demand {
@@ -439,8 +445,8 @@ impl Verifier {
         }
     }
 
-    /// Judges content whose proof failed. The content passes if its kind is unprovable on this chain. It is wrong if
-    /// the chain is listed as Ethereum's and the failure is conclusive. Otherwise it is unproved.
+    /// Judges content whose proof failed. The content passes if its kind is unprovable on this chain, or may be. It is
+    /// wrong if the chain is listed as Ethereum's and the failure is conclusive. Otherwise it is unproved.
     fn judge_failure<T>(
         &self,
         kind: Kind,
@@ -448,13 +454,14 @@ impl Verifier {
         failure: Failure,
         content: Verified<T>,
     ) -> Judged<T> {
-        self.0.rules.vote(kind, at, Some(&failure));
-        let provability = self.0.rules.provability(kind);
-        if provability.is_lacking() {
+        let rules = &self.0.rules;
+        rules.vote(kind, at, Some(&failure));
+        if rules.passes_unproved(kind) {
             Judged::Passed(content)
-        } else if failure.is_unprovable() || !provability.is_known() {
+        } else if failure.is_unprovable() || !rules.provability(kind).is_known() {
             Judged::Unproved(failure, content)
         } else {
+            rules.note_wrong();
             Judged::Wrong(failure)
         }
     }

@@ -143,6 +143,12 @@ async fn check_endpoint(config: &Config, at: usize, endpoint: &EndpointConfig) -
         line("client", client)?;
     }
     match (quantity(&chain_id), config.chain_id) {
+        (None, Some(wanted)) if lacks_method(&chain_id) => {
+            line("chain id", format!("{wanted}, as configured: the node does not say it"))?;
+        }
+        (None, None) if lacks_method(&chain_id) => {
+            line("chain id", "unknown: the node does not say it. Name the chain with --chain-id")?;
+        }
         (None, _) => return fail("chain id", does_not_say(&chain_id)),
         (Some(got), Some(wanted)) if got != wanted => {
             return fail("chain id", format!("{got}, but chain_id is {wanted}"));
@@ -257,6 +263,10 @@ fn quantity(said: &NodeAnswer) -> Option<u64> {
         NodeAnswer::Result(value) => hex(value.as_str()?),
         NodeAnswer::Error { .. } => None,
     }
+}
+
+fn lacks_method(said: &NodeAnswer) -> bool {
+    matches!(said, NodeAnswer::Error { code: METHOD_NOT_FOUND, .. })
 }
 
 fn does_not_say(said: &NodeAnswer) -> String {

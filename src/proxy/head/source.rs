@@ -308,6 +308,9 @@ impl HeaderSource {
     pub(super) fn store(&self, shown: Shown) -> Option<Arc<Verified<Block>>> {
         match shown.storable? {
             Content::Block(block) => return Some(block),
+            // This header passed before the first proof showed that headers can be proved.
+            Content::BlockWithHashes(with_hashes)
+                if with_hashes.level() == Level::Structural && self.verifier.is_sure() => {}
             Content::BlockWithHashes(with_hashes)
                 if with_hashes.is_proved() || !self.verifier.demands_proof(Kind::Transactions) =>
             {

@@ -241,9 +241,10 @@ impl SharedView {
         let mut times = self.times.lock();
         let before = times.chain.replace(chain.clone());
         // A development chain has no anchor, because it can restart at any time, or continue the history of another
-        // chain.
+        // chain. Neither has a chain without an id.
         let anchor = Anchor { chain_id: chain.chain_id, genesis: chain.genesis };
-        self.verifier.follow(chain.chain_id, (!is_development(chain.chain_id)).then_some(anchor));
+        let is_anchored = !is_development(chain.chain_id) && !chain.is_unknown();
+        self.verifier.follow(chain.chain_id, is_anchored.then_some(anchor));
         let is_same = before.as_ref().is_some_and(|before| before.is_same_chain(chain));
         // The genesis block of the same chain may have become known since.
         let has_same_genesis = before.as_ref().is_some_and(|before| before.genesis == chain.genesis);
@@ -265,8 +266,14 @@ impl SharedView {
                 tracker.forget(now);
             });
         }
-        if before.is_some() {
-            warn!(chain_id = chain.chain_id, "the development chain restarted; clearing the cache");
+        match &before {
+            Some(before) if before.is_unknown() => {
+                info!(chain_id = chain.chain_id, "the upstream has a chain id now; clearing the cache");
+            }
+            Some(_) => {
+                warn!(chain_id = chain.chain_id, "the development chain restarted; clearing the cache");
+            }
+            None => {}
         }
         if before.is_some() || has_loaded_other {
             // Advance the generation before clearing the cache, so that a running fetch does not store its answer
@@ -290,6 +297,12 @@ impl SharedView {
     /// must not enter the cache.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Relaxed)
+    }
+
+    /// Empties the cache, because it holds content that passed without a proof, and the chain can be proved after all.
+    pub(crate) fn drop_unproved(&self) {
+        self.generation.fetch_add(1, Relaxed);
+        self.cache.clear();
     }
 
     // ## Forgetting

@@ -184,6 +184,8 @@ impl BlockLookup<'_> {
             LookupPlan::Fetch(_) if self.entries.demands_proof(Kind::Transactions) => {
                 LookupPlan::Fetch(fetch)
             }
+            // An unproved block has no count, and another fetch would not prove it.
+            LookupPlan::Fetch(_) if self.has_block(fetch.at) => LookupPlan::Forward,
             LookupPlan::Fetch(_) if self.entries.is_uncacheable(fetch) => LookupPlan::Forward,
             plan => plan,
         }

@@ -59,8 +59,9 @@ impl StoredChain {
     }
 }
 
-/// Returns the key of a chain, if its genesis is known and its blocks become final.
+/// Returns the key of a chain, if its id and genesis are known and its blocks become final.
 fn key_of(chain: &ChainIdentity) -> Option<ChainKey> {
     let genesis = chain.genesis?.0;
-    (!is_development(chain.chain_id)).then_some(ChainKey { id: chain.chain_id, genesis })
+    (!is_development(chain.chain_id) && !chain.is_unknown())
+        .then_some(ChainKey { id: chain.chain_id, genesis })
 }

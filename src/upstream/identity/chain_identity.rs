@@ -12,19 +12,21 @@ use crate::{
 /// The chain that an upstream reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainIdentity {
-    /// The chain id.
+    /// The chain id, or [`UNKNOWN`](Self::UNKNOWN).
     pub chain_id: u64,
     /// The hash of block 0, if the node has it.
     pub genesis: Option<BlockHash>,
     /// The node's own answers, which Holdfast returns to clients.
-    pub(super) chain_id_answer: Bytes,
+    pub(super) chain_id_answer: Option<Bytes>,
     pub(super) net_version_answer: Option<Bytes>,
 }
 
-/// Fetches chain id, network id and genesis.
+/// Fetches chain id, network id and genesis. If the node has no method for its chain id, `name` names the chain, or
+/// returns `None` if the endpoint cannot be used.
 pub(super) async fn fetch_identity<F>(
     ask: &impl Fn(Call) -> F,
     secrets: &Secrets,
+    name: impl FnOnce(ChainIdentity) -> Option<ChainIdentity>,
 ) -> Result<ChainIdentity, UpstreamError>
 where
     F: Future<Output = Result<Answer, UpstreamError>>,
@@ -35,21 +37,13 @@ where
         ask("net_version", "[]"),
         ask("eth_getBlockByNumber", r#"["0x0",false]"#),
     );
+    let lacks_method = [&chain_id, &net_version].map(lacks_method);
     let chain_id_answer = match chain_id.or_else(UpstreamError::into_answer)? {
-        Answer::Result(answer) => answer,
+        Answer::Result(answer) => Ok(answer),
         // A node that is still starting answers with an error, and so does a provider that rejects the key.
-        Answer::Error(error) => return Err(UpstreamError::node_error(&error)),
+        Answer::Error(error) if lacks_method != [true; 2] => return Err(UpstreamError::node_error(&error)),
+        Answer::Error(error) => Err(error),
     };
-    let chain_id = serde_json::from_slice::<String>(&chain_id_answer)
-        .ok()
-        .and_then(|text| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok())
-        .ok_or_else(|| {
-            UpstreamError::malformed(
-                "eth_chainId",
-                "a quantity such as \"0x1\"",
-                &secrets.redact(&chain_id_answer),
-            )
-        })?;
     let net_version_answer = match net_version.or_else(UpstreamError::into_answer)? {
         Answer::Result(answer) => Some(answer),
         Answer::Error(_) => None,
@@ -69,7 +63,28 @@ where
         Ok(Answer::Error(error)) => return Err(UpstreamError::node_error(&error)),
         Err(error) => return Err(error),
     };
-    Ok(ChainIdentity { chain_id, genesis, chain_id_answer, net_version_answer })
+    match chain_id_answer {
+        Ok(answer) => {
+            let chain_id = serde_json::from_slice::<String>(&answer)
+                .ok()
+                .and_then(|text| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok())
+                .ok_or_else(|| {
+                    let expected = "a quantity such as \"0x1\"";
+                    UpstreamError::malformed("eth_chainId", expected, &secrets.redact(&answer))
+                })?;
+            Ok(ChainIdentity { chain_id, genesis, chain_id_answer: Some(answer), net_version_answer })
+        }
+        Err(error) => {
+            let (chain_id, chain_id_answer) = (ChainIdentity::UNKNOWN, None);
+            let unknown = ChainIdentity { chain_id, genesis, chain_id_answer, net_version_answer };
+            name(unknown).ok_or_else(|| UpstreamError::node_error(&error))
+        }
+    }
+}
+
+/// Returns whether the node answered that it does not have the method. Errors of HTTP say nothing about methods.
+fn lacks_method(answer: &Result<Answer, UpstreamError>) -> bool {
+    matches!(answer, Ok(Answer::Error(error)) if node_error::is_unknown_method(error))
 }
 
 fn block_hash(block: &[u8]) -> Option<BlockHash> {
@@ -83,6 +98,19 @@ fn block_hash(block: &[u8]) -> Option<BlockHash> {
 // === impl ChainIdentity ===
 
 impl ChainIdentity {
+    /// Id of a chain whose node does not say its id. EIP-155 gives it to no chain.
+    pub const UNKNOWN: u64 = 0;
+
+    /// Returns whether the node does not say its chain id, and neither does the operator.
+    pub fn is_unknown(&self) -> bool {
+        self.chain_id == Self::UNKNOWN
+    }
+
+    /// Returns the identity with the id that the operator gave.
+    pub(super) fn named(self, chain_id: u64) -> Self {
+        Self { chain_id, chain_id_answer: Some(format!("\"{chain_id:#x}\"").into()), ..self }
+    }
+
     /// Fills missing members from `before`, if the chain id is the same. A node may omit them because it is busy or
     /// has pruned its genesis block.
     pub(super) fn completed(self, before: Option<&Self>) -> Self {
@@ -108,7 +136,7 @@ impl ChainIdentity {
     /// Returns the node's own answer to `method`, if that answer cannot change.
     pub fn answer(&self, method: &str) -> Option<Bytes> {
         match method {
-            "eth_chainId" => Some(self.chain_id_answer.clone()),
+            "eth_chainId" => self.chain_id_answer.clone(),
             "net_version" => self.net_version_answer.clone(),
             _ => None,
         }
@@ -129,7 +157,7 @@ mod tests {
                 };
                 std::future::ready(answer)
             };
-            fetch_identity(&ask, &Secrets::default()).await.map(|identity| identity.genesis)
+            fetch_identity(&ask, &Secrets::default(), Some).await.map(|identity| identity.genesis)
         };
         let error = |code, message| Bytes::from(format!(r#"{{"code":{code},"message":"{message}"}}"#));
         let refused = |status, error| {
@@ -162,12 +190,51 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn only_unknown_methods_make_a_chain_unknown() {
+        let is_unknown = |chain_id: Result<Answer, UpstreamError>,
+                          net_version: Result<Answer, UpstreamError>| async {
+            let ask = move |call: Call| {
+                let answer = match call.method.as_str() {
+                    "eth_chainId" => chain_id.clone(),
+                    "net_version" => net_version.clone(),
+                    _ => Ok(Answer::Result(Bytes::from_static(b"null"))),
+                };
+                std::future::ready(answer)
+            };
+            fetch_identity(&ask, &Secrets::default(), Some).await.is_ok_and(|identity| identity.is_unknown())
+        };
+        let error = |code, message| Bytes::from(format!(r#"{{"code":{code},"message":"{message}"}}"#));
+        let lacking = Ok(Answer::Error(error(-32601, "the method does not exist/is not available")));
+        let unsupported = Ok(Answer::Error(error(-32000, "Method not supported")));
+        assert!(is_unknown(lacking.clone(), lacking.clone()).await);
+        assert!(is_unknown(unsupported, lacking.clone()).await);
+        let refused = |status| {
+            let status = http::StatusCode::from_u16(status).unwrap();
+            Err(UpstreamError::Refused { status, error: error(-32601, "method not found") })
+        };
+        for other in [
+            Ok(Answer::Result(Bytes::from_static(b"\"1\""))),
+            Ok(Answer::Error(error(-32005, "rate limit: method not found"))),
+            Ok(Answer::Error(error(-32603, "internal error"))),
+            Err(UpstreamError::TimedOut { after: std::time::Duration::from_secs(1) }),
+            Err(UpstreamError::Status { status: http::StatusCode::BAD_GATEWAY, words: None }),
+            refused(401),
+            refused(403),
+            refused(429),
+            refused(500),
+        ] {
+            assert!(!is_unknown(lacking.clone(), other.clone()).await, "{other:?}");
+            assert!(!is_unknown(other.clone(), lacking.clone()).await, "{other:?}");
+        }
+    }
+
+    #[tokio::test]
     async fn error_about_a_malformed_answer_shows_no_key() {
         let url = "http://node.test/v3/SECRET-PATH".parse().unwrap();
         let secrets = Secrets::of(&url, &http::HeaderMap::new());
         let ask =
             |_| std::future::ready(Ok(Answer::Result(Bytes::from_static(b"\"no access for SECRET-PATH\""))));
-        let error = fetch_identity(&ask, &secrets).await.unwrap_err().to_string();
+        let error = fetch_identity(&ask, &secrets, Some).await.unwrap_err().to_string();
         assert!(error.ends_with(r#": "no access for …""#), "{error}");
     }
 }

@@ -86,6 +86,24 @@ impl PinnedChain {
         }
     }
 
+    /// Names the chain of a node that does not say its id, if the endpoint can be used. The operator's id counts; in a
+    /// pool, the genesis must also be that of the pinned chain. Without that id, the chain stays unknown: not in a pool,
+    /// and not once the chain is known.
+    pub(super) fn name(&self, identity: ChainIdentity, is_alone: bool) -> Option<ChainIdentity> {
+        let pinned = self.pinned();
+        match self.expected {
+            Some(expected) => {
+                let genesis = pinned.and_then(|pinned| pinned.genesis);
+                let is_it = is_alone || (genesis.is_some() && genesis == identity.genesis);
+                is_it.then(|| identity.named(expected))
+            }
+            None => {
+                let is_open = pinned.is_none_or(|pinned| pinned.is_unknown());
+                (is_alone && is_open).then_some(identity)
+            }
+        }
+    }
+
     /// Checks an identity against the pinned chain. The first identity to arrive is pinned.
     pub(super) fn check(
         &self,
@@ -102,9 +120,9 @@ impl PinnedChain {
             return Ok(identity);
         };
         // A development chain may restart with another genesis or id, but only at the endpoint that pinned it. If
-        // another endpoint reports a different chain, that endpoint is wrong.
+        // another endpoint reports a different chain, that endpoint is wrong. A chain without an id may get one.
         let is_its_own = source == Some(id) || (source.is_none() && is_development(identity.chain_id));
-        let may_change = is_development(before.chain_id) && is_its_own;
+        let may_change = (is_development(before.chain_id) && is_its_own) || before.is_unknown();
         if before.chain_id != identity.chain_id && !may_change {
             return Err(WrongChain::ChainId { expected: before.chain_id, got: identity.chain_id });
         }

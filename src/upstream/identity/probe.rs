@@ -267,9 +267,14 @@ impl IdentityProbe {
     }
 
     /// Checks the identity until it is known, and again whenever a call needs it after a recheck was required. The
-    /// endpoints `before` this one in order take precedence in pinning the chain.
-    pub(in crate::upstream) async fn watch<F>(&self, before: Vec<&Self>, ask: impl Fn(Call) -> F)
-    where
+    /// endpoints `before` this one in order take precedence in pinning the chain. `is_alone` says whether this is the only
+    /// endpoint.
+    pub(in crate::upstream) async fn watch<F>(
+        &self,
+        before: Vec<&Self>,
+        is_alone: bool,
+        ask: impl Fn(Call) -> F,
+    ) where
         F: Future<Output = Result<Answer, UpstreamError>>,
     {
         let mut backoff = Backoff::new(FIRST_PAUSE, MAX_SPARE_PAUSE);
@@ -284,7 +289,8 @@ impl IdentityProbe {
                 }
             }
             let rechecks = self.progress.read().rechecks;
-            let identity = fetch_identity(&ask, &self.secrets).await;
+            let name = |identity| self.pinned_chain.name(identity, is_alone);
+            let identity = fetch_identity(&ask, &self.secrets, name).await;
             if !self.pinned_chain.is_complete() {
                 let before = before.iter().map(|before| before.wait_attempted());
                 let _ = time::timeout(PRECEDENCE_WAIT, join_all(before)).await;
@@ -342,6 +348,11 @@ impl IdentityProbe {
 fn log_change(endpoint: &str, before: &IdentityState, now: &IdentityState, attempts: u64) {
     match (before, now) {
         (IdentityState::Known(before), IdentityState::Known(now)) if before == now => {}
+        (_, IdentityState::Known(identity)) if identity.is_unknown() => warn!(
+            endpoint,
+            "the upstream has neither eth_chainId nor net_version: caching with structural checks and in memory only; \
+             name the chain with --chain-id"
+        ),
         (_, IdentityState::Known(identity)) => {
             let chain = chain_name(identity.chain_id);
             info!(endpoint, chain, chain_id = identity.chain_id, "upstream identified");
@@ -378,7 +389,7 @@ mod tests {
         ChainIdentity {
             chain_id: 1,
             genesis: None,
-            chain_id_answer: Bytes::from_static(b"\"0x1\""),
+            chain_id_answer: Some(Bytes::from_static(b"\"0x1\"")),
             net_version_answer: None,
         }
     }
@@ -441,7 +452,7 @@ mod tests {
                 counted.fetch_add(usize::from(call.method.as_str() == "eth_chainId"), Relaxed);
                 std::future::ready(Err(UpstreamError::Busy))
             };
-            watched.watch(Vec::new(), ask).await;
+            watched.watch(Vec::new(), true, ask).await;
         });
         for times in 1..4 {
             one.probe();

@@ -135,7 +135,8 @@ impl EndpointSet {
             let endpoints = self.list.load_full();
             let watching = join_all(endpoints.iter().zip(0..).filter_map(|(endpoint, at)| {
                 let identity = endpoint.identity()?;
-                Some(identity.watch(before(&endpoints, at), |call| ask_one(endpoint, call)))
+                let is_alone = endpoints.len() == 1;
+                Some(identity.watch(before(&endpoints, at), is_alone, |call| ask_one(endpoint, call)))
             }));
             tokio::select! {
                 biased;

@@ -213,7 +213,6 @@ async fn unprovable_content_is_not_encoded() {
             config.verify.level = Demand::Full;
             config.verify.on_mismatch = OnMismatch::Reject;
         }
-        let program = in_memory::program(&chain, &config);
         let hash = chain.hash_at(2).unwrap();
         let transaction = hex(chain.transactions_of(hash)[0]);
         for method in [BLOCK_BY_HASH, BLOCK_BY_NUMBER, TRANSACTION] {
@@ -224,6 +223,7 @@ async fn unprovable_content_is_not_encoded() {
             (RAW_HEADER, json!(["0x2"])),
             (RAW_TRANSACTION, json!([transaction])),
         ] {
+            let program = in_memory::program(&chain, &config);
             if rejects {
                 let (_, reply) = program.call(method, params).await;
                 assert_eq!(reply["error"]["code"], -32012, "{method}: {reply}");

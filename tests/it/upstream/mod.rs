@@ -13,6 +13,7 @@ mod primary;
 mod probes;
 mod refusals;
 mod reload;
+mod six_methods;
 mod startup;
 mod timeouts;
 mod wire;
