@@ -219,7 +219,8 @@ impl World {
     /// Returns whether the node would have answered with `result` in one of these states, if `safe` or `finalized` meant
     /// the block of another tag, because a batch has them in order.
     pub fn allows_ordered(&self, call: &Call, states: &[&State], result: &Bytes) -> bool {
-        let heads = states.iter().map(|state| Some(state.visible.len() as u64 - 1));
+        // `latest` need not follow a node that lags.
+        let heads = self.states.iter().map(|state| Some(state.visible.len() as u64 - 1));
         let tags = states.iter().flat_map(|state| [state.safe, state.finalized]).chain(heads);
         let tags: Vec<_> = tags.filter(Option::is_some).collect();
         call.has_its_own_time()
