@@ -173,7 +173,7 @@ async fn long_wait_in_the_queue_passes_the_answer_on() {
 
 #[tokio::test]
 async fn rejecting_calls_wait_for_proofs_until_their_deadline() {
-    let timeout = |config: &mut Config| config.call_timeout = Duration::from_millis(300);
+    let timeout = |config: &mut Config| config.call_timeout = Duration::from_secs(2);
     let world = World::new(OnMismatch::Reject, TINY, timeout).await;
     let World { chain, program, .. } = &world;
     let held = world.hold().await;
@@ -202,7 +202,7 @@ async fn rejecting_calls_wait_for_proofs_until_their_deadline() {
 
 #[tokio::test]
 async fn deadline_without_a_pending_proof_stays_32011() {
-    let timeout = |config: &mut Config| config.call_timeout = Duration::from_millis(100);
+    let timeout = |config: &mut Config| config.call_timeout = Duration::from_secs(2);
     let world = World::new(OnMismatch::Reject, TINY, timeout).await;
     let held = world.hold().await;
     world.chain.fail(holdfast::devchain::Fault::Hang).on(BLOCK_BY_HASH).once();
