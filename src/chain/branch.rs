@@ -178,11 +178,10 @@ impl Branch {
         change
     }
 
-    /// Takes in a head that contradicts finality. The branch stays, and lookups of numbers above that head become
-    /// unknown. Such a head never makes a rollback, however often the upstream shows it.
-    pub(super) fn refuse_head(&mut self, head: Link, now: Stamp) -> HeadChange {
-        let lag = self.lag.get_or_insert(Lag { head: head.number, observations: 0, since: now });
-        lag.head = head.number;
+    /// Takes in a head that contradicts finality. The branch stays, and lookups of numbers above `head` become unknown.
+    /// Such a head never makes a rollback, however often the upstream shows it.
+    pub(super) fn refuse_head(&mut self, head: BlockNumber, now: Stamp) -> HeadChange {
+        self.lag.get_or_insert(Lag { head, observations: 0, since: now }).head = head;
         HeadChange::Lag
     }
 

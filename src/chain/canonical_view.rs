@@ -11,7 +11,7 @@ use super::{
     placed::PlacedTransactions,
     rules::Rules,
     stamp::Stamp,
-    suspension::Suspension,
+    suspension::{Contradictions, Suspension},
     tagged_block::TaggedBlock,
     told::{ToldBlock, ToldBlocks},
     window::{Contrary, Link},
@@ -74,6 +74,8 @@ pub struct CanonicalView {
     pub(super) safe: Option<TaggedBlock>,
     pub(super) finalized_tag: Option<TaggedBlock>,
     pub(super) finality: Finality,
+    /// Contradictions of the finalized block that do not count yet.
+    pub(super) doubt: Option<Contradictions>,
     /// Present while the upstream denies the finalized block.
     pub(super) suspension: Option<Suspension>,
 }
@@ -109,6 +111,7 @@ impl CanonicalView {
             safe: None,
             finalized_tag: None,
             finality: Finality::default(),
+            doubt: None,
             suspension: None,
         }
     }
@@ -263,7 +266,12 @@ impl CanonicalView {
         leaves_below || self.finality.contradicts(&lineage)
     }
 
-    // ## A finalized block that the upstream denies
+    // ## A finalized block that the upstream contradicts
+
+    /// Returns whether answers contradict the finalized block, but not often and not long enough to count.
+    pub fn is_doubted(&self) -> bool {
+        self.doubt.is_some()
+    }
 
     /// Returns whether the upstream denies the finalized block. In this state every lookup returns [`Lookup::Unknown`].
     pub fn is_suspended(&self) -> bool {

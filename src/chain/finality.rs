@@ -24,6 +24,8 @@ pub enum Finalized {
     },
     /// The answer names a block that is not on the tracked branch. Either the answer or the branch is out of date.
     Contrary,
+    /// The answer contradicts a final block, which may be the fault of a lagging replica. Nothing changed.
+    Doubted,
     /// A final block was replaced. The tracker has forgotten all canonicity.
     Alarm,
 }
@@ -318,8 +320,8 @@ impl Finality {
 
     // ## The finalized block
 
-    /// Makes this block final, and with it all lower blocks of the window. After an [alarm](Finalized::Alarm) the
-    /// caller must discard this state.
+    /// Makes this block final, and with it all lower blocks of the window. An [alarm](Finalized::Alarm) changes nothing
+    /// here.
     pub(super) fn advance(
         &mut self,
         link: Link,
@@ -340,11 +342,13 @@ impl Finality {
         // The window is one branch, so its blocks below a final block are final, too.
         let passed: Vec<_> = window.up_to(link.number).collect();
         let lowest = passed.first().copied().unwrap_or(link);
+        let differs = |link: &Link| self.index.entry(link.number).filter(|known| known.hash != link.hash);
+        if passed.iter().any(|link| differs(link).is_some_and(|known| known.linked)) {
+            return Finalized::Alarm;
+        }
         for link in passed.into_iter().chain([link]) {
-            match self.index.entry(link.number) {
-                Some(known) if known.hash != link.hash && known.linked => return Finalized::Alarm,
-                Some(known) if known.hash != link.hash => self.drop_entry(link.number),
-                Some(_) | None => {}
+            if self.index.get(link.number).is_some_and(|known| known != link.hash) {
+                self.drop_entry(link.number);
             }
             self.index.insert(link.number, Entry::linked(link));
         }

@@ -1,4 +1,5 @@
-//! State while the upstream denies the finalized block, which means that it does not return that block on request.
+//! State while the upstream contradicts the finalized block: it shows another block there, or denies the block, which means
+//! that it does not return that block on request.
 
 use std::time::Duration;
 
@@ -9,10 +10,9 @@ use crate::eth::BlockNumber;
 /// Minimum interval between requests for a finalized block that the upstream denies.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Number of consecutive denials that raise the [alarm](Denied::Alarm), if they also span [`PATIENCE`].
-/// Only denials by an endpoint whose head is at or above the finalized block are counted.
-const DENIALS: u32 = 3;
-/// Minimum time between the first and the last of these denials, because a load-balanced URL may reach a lagging
+/// Number of consecutive contradictions that count, if they also span [`PATIENCE`].
+const CONTRADICTIONS: u32 = 3;
+/// Minimum time between the first and the last of these contradictions, because a load-balanced URL may reach a lagging
 /// replica.
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -23,10 +23,19 @@ const CATCHING_UP: Duration = Duration::from_secs(600);
 /// Consequence of a denial of the finalized block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
+    /// Nothing yet: a replica behind the upstream's URL may lag.
+    Doubted,
     /// Every lookup returns [`Lookup::Unknown`](super::Lookup::Unknown) until an endpoint shows the block again.
     Suspended,
     /// The block is no longer final. The tracker has forgotten all canonicity.
     Alarm,
+}
+
+/// Consecutive answers that contradict the finalized block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Contradictions {
+    count: u32,
+    since: Instant,
 }
 
 /// Record of the denials since the upstream last showed the finalized block.
@@ -34,10 +43,25 @@ pub enum Denied {
 pub(super) struct Suspension {
     /// When the block was last requested.
     asked: Instant,
-    /// Number of consecutive denials with a head at or above the finalized block, and the time of the first.
-    denials: Option<(u32, Instant)>,
+    /// Denials with a head at or above the finalized block.
+    denials: Option<Contradictions>,
     /// Time since which the upstream's head has been below the finalized block.
     below: Option<Instant>,
+}
+
+// === impl Contradictions ===
+
+impl Contradictions {
+    /// Returns these contradictions and one more, at `now`.
+    pub(super) fn and_one(before: Option<Self>, now: Instant) -> Self {
+        let Self { count, since } = before.unwrap_or(Self { count: 0, since: now });
+        Self { count: count + 1, since }
+    }
+
+    /// Returns whether they count: there are too many, over too long a time, for a lagging replica.
+    pub(super) fn count(self, now: Instant) -> bool {
+        self.count >= CONTRADICTIONS && now.duration_since(self.since) >= PATIENCE
+    }
 }
 
 // === impl Suspension ===
@@ -66,9 +90,7 @@ impl Suspension {
             now.duration_since(since) >= CATCHING_UP
         } else {
             self.below = None;
-            let (denials, since) = self.denials.map_or((1, now), |(denials, since)| (denials + 1, since));
-            self.denials = Some((denials, since));
-            denials >= DENIALS && now.duration_since(since) >= PATIENCE
+            self.denials.insert(Contradictions::and_one(self.denials, now)).count(now)
         };
         if is_alarm { Denied::Alarm } else { Denied::Suspended }
     }

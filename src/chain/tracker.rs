@@ -9,7 +9,7 @@ use super::{
     finality::{Finality, Finalized, Taken},
     rules::Rules,
     stamp::Stamp,
-    suspension::{Denied, Suspension},
+    suspension::{Contradictions, Denied, Suspension},
     tagged_block::TaggedBlock,
     told::ToldBlock,
     window::{Contrary, Find, Link},
@@ -79,13 +79,16 @@ impl Tracker {
             return HeadChange::Outdated;
         }
         let must_show = self.must_show(head, between, now);
-        if must_show.is_some() && must_show != shown {
+        let is_shown = must_show.is_none() || must_show == shown;
+        if !is_shown && !self.is_doubted() {
             return HeadChange::Unlinked;
         }
         self.view.suspension = None;
         let (before, lowest) = (self.head(), self.view.branch.window.bottom());
-        let change = if must_show.is_some() && self.contradicts_final(head, between) {
-            self.view.branch.refuse_head(head, now)
+        let change = if !is_shown || (must_show.is_some() && self.contradicts_final(head, between)) {
+            // Final blocks stay what they are, even above this head.
+            let finalized = self.finalized().map_or(head.number, |(number, _)| number);
+            self.view.branch.refuse_head(head.number.max(finalized), now)
         } else if before.is_some_and(|before| head.number < before.number) && self.is_final_block(head) {
             // A final block is on the tracked branch, even if it is below the window.
             self.view.branch.observe_lower_head(head, &self.view.rules, now)
@@ -136,7 +139,24 @@ impl Tracker {
         self.view.told.close(told.number);
     }
 
-    // ## A finalized block that the upstream denies
+    // ## A finalized block that the upstream contradicts
+
+    /// Records that an answer contradicts this finalized block, and returns whether the contradiction counts. At first it
+    /// does not, because a replica behind the upstream's URL may lag.
+    pub fn doubt_finalized(&mut self, finalized: (BlockNumber, BlockHash), now: Stamp) -> bool {
+        if self.finalized() != Some(finalized) {
+            return false;
+        }
+        let doubt = Contradictions::and_one(self.view.doubt, now.time);
+        let counts = self.rules().consistent || self.is_suspended() || doubt.count(now.time);
+        self.view.doubt = (!counts).then_some(doubt);
+        counts
+    }
+
+    /// Forgets the contradictions: the upstream shows the finalized block, or does not answer any more.
+    pub fn end_doubt(&mut self) {
+        self.view.doubt = None;
+    }
 
     /// Records that a refresh starts at `now`. While the upstream denies the finalized block, the next refresh is due a
     /// second later, even if this refresh fails.
@@ -154,8 +174,8 @@ impl Tracker {
         head: BlockNumber,
         now: Stamp,
     ) -> Denied {
-        if self.view.finality.highest() != Some(finalized) {
-            return Denied::Suspended;
+        if !self.doubt_finalized(finalized, now) {
+            return Denied::Doubted;
         }
         let suspension = self.view.suspension.get_or_insert(Suspension::new(now.time));
         let denied = suspension.deny(head, finalized.0, now.time);
@@ -349,8 +369,12 @@ impl Tracker {
 
     /// Updates the rest of the view after a change of finality.
     fn apply_finality(&mut self, outcome: Finalized, now: Stamp) -> Finalized {
+        let finalized = self.finalized();
         match outcome {
-            Finalized::Unchanged | Finalized::Contrary => {}
+            Finalized::Alarm if finalized.is_some_and(|block| !self.doubt_finalized(block, now)) => {
+                return Finalized::Doubted;
+            }
+            Finalized::Unchanged | Finalized::Contrary | Finalized::Doubted => {}
             // Drops the earlier answers for numbers that are final now. If no head was requested during a reorg, these
             // answers may name orphans.
             Finalized::Advanced { .. } => {

@@ -64,6 +64,8 @@ pub struct Requirements {
     pub is_head: bool,
     /// After a `null`, the pool asks one other endpoint, because the first may not have the data yet.
     pub retry_null: bool,
+    /// The last call on its HTTP/1.1 connection, so that the next call may reach another replica behind the URL.
+    pub closes: bool,
 }
 
 /// Counts an answer's bytes in the memory budget until the last clone is dropped.

@@ -50,7 +50,7 @@ fn finalized_block_contrary_to_the_window_is_ignored() {
 }
 
 #[test]
-fn another_hash_at_a_finalized_number_raises_the_alarm() {
+fn another_hash_at_a_finalized_number_of_one_node_is_an_alarm() {
     let other: [fn(&mut Told) -> Finalized; 4] = [
         |told| told.finalized(block(97, 'b')),
         |told| told.confirm_final(block(97, 'b')),
@@ -59,8 +59,7 @@ fn another_hash_at_a_finalized_number_raises_the_alarm() {
         |told| told.confirm_final(block(96, 'b')),
     ];
     for other in other {
-        let mut told = Told::shown(ethereum(), 95..=100);
-        told.finalized(block(97, 'a'));
+        let mut told = final_at_97_of_one_node();
         assert_eq!(told.confirm_final(block(97, 'a')), Finalized::Unchanged);
         let under_way = told.now();
         assert_eq!(other(&mut told), Finalized::Alarm);
@@ -262,7 +261,16 @@ fn single_answers_do_not_set_numbers() {
 
 /// Returns a tracker with head 100, where 97 and all lower blocks are final.
 fn final_at_97() -> Told {
-    let mut told = Told::shown(ethereum(), 90..=100);
+    final_under(ethereum())
+}
+
+/// The same for a single node, whose contradictions count at once.
+fn final_at_97_of_one_node() -> Told {
+    final_under(Rules { consistent: true, ..ethereum() })
+}
+
+fn final_under(rules: Rules) -> Told {
+    let mut told = Told::shown(rules, 90..=100);
     told.finalized(block(97, 'a'));
     told
 }
@@ -350,8 +358,40 @@ fn a_rollback_below_the_finalized_block_must_show_it() {
 }
 
 #[test]
+fn three_contradictions_over_15_s_count() {
+    let finalized = (BlockNumber(97), hash(97, 'a'));
+    let deny: fn(&mut Told) -> bool = |told| {
+        let now = told.now();
+        let finalized = (BlockNumber(97), hash(97, 'a'));
+        told.tracker.deny_finalized(finalized, BlockNumber(97), now) == Denied::Suspended
+    };
+    let replace: fn(&mut Told) -> bool = |told| told.confirm_final(block(97, 'b')) == Finalized::Alarm;
+    for contradict in [deny, replace] {
+        let mut told = final_at_97();
+        let after = |seconds: u64, told: &mut Told| {
+            told.wait(Duration::from_secs(seconds));
+            let counts = contradict(told);
+            // Meanwhile the head of the endpoint is a lag, and final blocks stay.
+            if !counts {
+                assert_eq!(told.head(fork(96, 'b', 'b')), HeadChange::Lag);
+                assert_eq!(told.tracker.head(), Some(block(100, 'a')));
+                assert_eq!(told.at(96), Lookup::Final(hash(96, 'a')));
+                assert_eq!(told.tracker.finalized(), Some(finalized));
+            }
+            counts
+        };
+        assert!(!after(0, &mut told) && !after(20, &mut told), "only two");
+        told.tracker.end_doubt();
+        assert!(!after(1, &mut told) && !after(7, &mut told));
+        assert!(!after(7, &mut told), "only 14 s since the first");
+        assert!(after(1, &mut told));
+        assert!(!told.tracker.is_doubted());
+    }
+}
+
+#[test]
 fn nothing_is_known_while_the_finalized_block_is_denied() {
-    let mut told = final_at_97();
+    let mut told = final_at_97_of_one_node();
     let finalized = (BlockNumber(97), hash(97, 'a'));
     let now = told.now();
     assert_eq!(told.tracker.deny_finalized(finalized, BlockNumber(5), now), Denied::Suspended);
@@ -373,7 +413,7 @@ fn nothing_is_known_while_the_finalized_block_is_denied() {
 
 #[test]
 fn three_denials_over_15_s_by_a_high_head_are_an_alarm() {
-    let mut told = final_at_97();
+    let mut told = final_at_97_of_one_node();
     let finalized = (BlockNumber(97), hash(97, 'a'));
     let deny = |told: &mut Told, head: u64, wait: u64| {
         told.wait(Duration::from_secs(wait));
@@ -393,7 +433,7 @@ fn three_denials_over_15_s_by_a_high_head_are_an_alarm() {
 
 #[test]
 fn a_head_below_the_finalized_block_for_10_minutes_is_an_alarm() {
-    let mut told = final_at_97();
+    let mut told = final_at_97_of_one_node();
     let finalized = (BlockNumber(97), hash(97, 'a'));
     for _ in 0..10 {
         let now = told.now();
@@ -406,7 +446,7 @@ fn a_head_below_the_finalized_block_for_10_minutes_is_an_alarm() {
 
 #[test]
 fn third_denial_after_15_s_is_an_alarm() {
-    let mut told = final_at_97();
+    let mut told = final_at_97_of_one_node();
     let mut deny = |wait: u64| {
         told.wait(Duration::from_secs(wait));
         let now = told.now();

@@ -304,7 +304,9 @@ impl World {
             (Question::Finalized { .. }, _, link) => {
                 let now = self.model.moment();
                 match self.tracker.observe_finalized(link, sent, now, &|_| None) {
-                    Finalized::Alarm => prop_assert!(false, "no final block has changed"),
+                    Finalized::Alarm | Finalized::Doubted => {
+                        prop_assert!(false, "no final block has changed");
+                    }
                     Finalized::Contrary => {
                         let top = *self.window.last().unwrap();
                         prop_assert!(!self.model.descends(top, answer.unwrap()));

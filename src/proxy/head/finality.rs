@@ -3,15 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::time::{self, Instant};
 use tracing::{error, warn};
 
 use super::{
+    background::SingleTask,
     source::{HeaderSource, NotShown, Shown},
     view::{FinalizedRequest, SharedView},
 };
 use crate::{
-    chain::{Denied, Finalized, Link, Lookup, Stamp},
+    chain::{Denied, Finalized, Link, Lookup, Stamp, Tracker},
     eth::{BlockHash, BlockNumber, Tag},
     proxy::{metrics::Metrics, parts::ProxyParts},
     upstream::{EndpointId, Upstream, UpstreamError},
@@ -29,10 +30,17 @@ const WARN_AFTER: u32 = 3;
 /// Shortest time between two rechecks of the finalized block after contradicting answers.
 const RECHECKED: Duration = Duration::from_secs(1);
 
+/// Pause between two requests for a finalized block that an answer contradicted.
+const DOUBT_PAUSE: Duration = Duration::from_secs(1);
+/// Number of these requests. They go on for longer than contradictions need to count.
+const DOUBT_REQUESTS: u32 = 20;
+
 /// Result of a check of the finalized block at an endpoint.
-pub(super) enum FinalCheck {
+pub(crate) enum FinalCheck {
     /// The endpoint has the finalized block, or has pruned it.
     Stands,
+    /// The endpoint contradicts the finalized block, perhaps because it is a replica that lags. The view stays as it is.
+    Doubted,
     /// The endpoint denies the finalized block. The view is suspended: it names no canonical block until an endpoint
     /// shows the finalized block again.
     Suspended,
@@ -48,6 +56,8 @@ pub(crate) struct FinalityTracker {
     upstream: Upstream,
     metrics: Metrics,
     times: Mutex<FinalityTimes>,
+    /// The running task that requests a finalized block that an answer contradicted.
+    settling: SingleTask,
 }
 
 #[derive(Debug, Default)]
@@ -64,13 +74,14 @@ struct FinalityTimes {
 impl FinalityTracker {
     pub(super) fn new(source: HeaderSource, parts: &ProxyParts) -> Self {
         let ProxyParts { upstream, metrics, .. } = parts.clone();
-        Self { view: source.view.clone(), source, upstream, metrics, times: Mutex::default() }
+        let (view, times, settling) = (source.view.clone(), Mutex::default(), SingleTask::default());
+        Self { view, source, upstream, metrics, times, settling }
     }
 
     /// Checks whether the endpoint `by`, whose head is at `head`, still has the finalized block, and updates the view.
     /// If `by` is `None`, checks the primary endpoint.
     pub(super) async fn check(
-        &self,
+        self: &Arc<Self>,
         finalized @ (number, hash): (BlockNumber, BlockHash),
         head: BlockNumber,
         by: Option<EndpointId>,
@@ -84,36 +95,70 @@ impl FinalityTracker {
             Err(UpstreamError::Empty) => return Err(finalized_not_shown()),
             shown => shown?,
         };
-        match shown {
-            Ok(shown) if shown.header.hash == hash => Ok(FinalCheck::Stands),
+        let checked = match shown {
+            Ok(shown) if shown.header.hash == hash => FinalCheck::Stands,
             Ok(shown) => {
                 self.source.check_chain(shown.by).await?;
-                let now = self.view.clock().now();
-                // Another task may have handled the replacement already.
-                let is_news = self.view.change(|tracker| {
-                    let is_news = tracker.finalized() == Some(finalized);
-                    if is_news {
-                        tracker.forget(now);
-                    }
-                    is_news
-                });
-                if is_news {
-                    self.alarm(number, &format!("{hash} became {}", shown.header.hash));
-                }
-                Ok(FinalCheck::Alarm)
+                self.contradicted(finalized, shown.header.hash)
             }
-            Err(NotShown::Absent(by)) => self.denied(finalized, head, by).await,
+            Err(NotShown::Absent(by)) => self.denied(finalized, head, by).await?,
             // An error does not deny the block, because nodes report pruned blocks with many different errors. If the
             // endpoint's own finalized block is higher, the endpoint has pruned the block.
             Err(NotShown::Refused(by)) => match self.fetch_own(by).await? {
                 Some(own) if own.number > number => {
                     self.source.check_chain(by).await?;
-                    Ok(FinalCheck::Stands)
+                    FinalCheck::Stands
                 }
-                _ => Err(finalized_not_shown()),
+                _ => return Err(finalized_not_shown()),
             },
-            Err(NotShown::Broken | NotShown::Other) => Err(finalized_not_shown()),
+            Err(NotShown::Broken | NotShown::Other) => return Err(finalized_not_shown()),
+        };
+        if let FinalCheck::Stands = checked {
+            self.view.change(Tracker::end_doubt);
         }
+        Ok(checked)
+    }
+
+    /// Requests the finalized block again and again, until an endpoint shows it, or contradictions count.
+    fn settle(self: &Arc<Self>) {
+        let this = self.clone();
+        self.settling.begin(|| async move {
+            for _ in 0..DOUBT_REQUESTS {
+                time::sleep(DOUBT_PAUSE).await;
+                let (finalized, head) = {
+                    let tracker = this.view.tracker();
+                    (tracker.finalized().filter(|_| tracker.is_doubted()), tracker.head())
+                };
+                let Some((finalized, head)) = finalized.zip(head) else { return };
+                // Ignore an error: the next request may get an answer.
+                let _ = this.check(finalized, head.number, None).await;
+            }
+            this.view.change(Tracker::end_doubt);
+        });
+    }
+
+    /// Handles an answer with another block at the finalized number. If that counts, forgets all canonicity and raises the
+    /// alarm; else requests the finalized block in the background until the matter is settled.
+    pub(crate) fn contradicted(
+        self: &Arc<Self>,
+        finalized @ (number, hash): (BlockNumber, BlockHash),
+        found: BlockHash,
+    ) -> FinalCheck {
+        let now = self.view.clock().now();
+        let counts = self.view.change(|tracker| {
+            // Another task may have handled the replacement already.
+            let counts = tracker.doubt_finalized(finalized, now);
+            if counts {
+                tracker.forget(now);
+            }
+            counts
+        });
+        if !counts {
+            self.settle();
+            return FinalCheck::Doubted;
+        }
+        self.alarm(number, &format!("{hash} became {found}"));
+        FinalCheck::Alarm
     }
 
     /// Fetches the finalized block of this endpoint; `None` if the endpoint shows none.
@@ -130,7 +175,7 @@ impl FinalityTracker {
     /// finalized block is higher, the endpoint has pruned the block. If both finalized blocks are the same, the denial
     /// came from another replica behind the same URL.
     async fn denied(
-        &self,
+        self: &Arc<Self>,
         finalized @ (number, hash): (BlockNumber, BlockHash),
         head: BlockNumber,
         by: Option<EndpointId>,
@@ -149,6 +194,10 @@ impl FinalityTracker {
         }
         let now = self.view.clock().now();
         match self.view.change(|tracker| tracker.deny_finalized(finalized, head, now)) {
+            Denied::Doubted => {
+                self.settle();
+                Ok(FinalCheck::Doubted)
+            }
             Denied::Suspended => {
                 // Prefer other endpoints, which may have the block.
                 if let Some(by) = by {
@@ -174,7 +223,7 @@ impl FinalityTracker {
 
     /// Checks the finalized block again, at most once a second. Called when an answer contradicts a block that links to
     /// the finalized block.
-    pub(crate) async fn recheck(&self) {
+    pub(crate) async fn recheck(self: &Arc<Self>) {
         let Some(finalized) = self.view.tracker().finalized() else { return };
         let Some(head) = self.view.tracker().head() else { return };
         {
@@ -191,7 +240,7 @@ impl FinalityTracker {
     /// Advances finality to `link`, which the upstream showed for a request at `sent`. `before` is the previous request
     /// for the finalized block. Fails if finality cannot advance yet.
     pub(super) async fn advance(
-        &self,
+        self: &Arc<Self>,
         mut link: Link,
         mut sent: Stamp,
         before: Option<FinalizedRequest>,
@@ -237,21 +286,32 @@ impl FinalityTracker {
                 }
             }
             Finalized::Alarm => self.alarm(link.number, &format!("it is now {}", link.hash)),
+            Finalized::Doubted => {
+                self.settle();
+                return Err(finalized_not_shown());
+            }
             Finalized::Contrary | Finalized::Unchanged => {}
         }
         Ok(finalized)
     }
 
     /// Fetches the previous finalized block again, and returns whether another block has replaced it, which raises an
-    /// alarm. This check comes before the listener notes the higher block in cache tiers, because after a crash the
-    /// proxy knows only the noted block.
-    async fn replaces_finalized(&self, higher: BlockNumber) -> Result<bool, UpstreamError> {
+    /// alarm. Fails if that is in doubt. This check comes before the listener notes the higher block in cache tiers,
+    /// because after a crash the proxy knows only the noted block.
+    async fn replaces_finalized(self: &Arc<Self>, higher: BlockNumber) -> Result<bool, UpstreamError> {
         let before = self.view.tracker().finalized().filter(|(number, _)| *number < higher);
         let Some((number, hash)) = before else { return Ok(false) };
-        let Some(found) = self.replaced_by(number, hash, higher).await? else { return Ok(false) };
+        let Some(found) = self.replaced_by(number, hash, higher).await? else {
+            self.view.change(Tracker::end_doubt);
+            return Ok(false);
+        };
         let now = self.view.clock().now();
-        let is_alarm =
-            self.view.change(|tracker| tracker.confirm_final(number, found, now)) == Finalized::Alarm;
+        let confirmed = self.view.change(|tracker| tracker.confirm_final(number, found, now));
+        if confirmed == Finalized::Doubted {
+            self.settle();
+            return Err(finalized_not_shown());
+        }
+        let is_alarm = confirmed == Finalized::Alarm;
         if is_alarm {
             self.alarm(number, &format!("{hash} became {found}"));
         }

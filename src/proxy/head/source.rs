@@ -278,7 +278,9 @@ impl HeaderSource {
         let known = KnownAt::new(self.cache.clone(), self.view.clone(), sent);
         let check = Check::new(self.verifier.clone(), query, Arc::new(known));
         let (block, is_head) = (query.number(), query.at == At::Tag(Tag::Latest));
-        let need = Requirements { block, primary: true, for_view: true, is_head, ..Requirements::default() };
+        let closes = self.view.tracker().is_doubted();
+        let need =
+            Requirements { block, primary: true, for_view: true, is_head, closes, ..Requirements::default() };
         (Call::of(query).with_check(check.clone()).with_requirements(need), check)
     }
 

@@ -226,6 +226,11 @@ impl HeadTracker {
         })
     }
 
+    /// Returns the block that the upstream shows for a tag, which the view may not accept.
+    pub(crate) async fn show(&self, tag: Tag) -> Option<Link> {
+        Some(self.source.fetch(tag, self.view.clock().now()).await.ok()??.link())
+    }
+
     /// Ensures in the background that the view has a head. Only one task at a time does so, so that tasks do not pile up
     /// while an upstream hangs.
     pub(crate) fn establish_in_background(self: &Arc<Self>, arrival: Stamp) {
@@ -404,7 +409,10 @@ impl HeadTracker {
         };
         Ok(match self.finality.check(finalized, link.number, shown.by).await? {
             FinalCheck::Stands => Some(ShownHead { shown, between, finalized: Some(finalized) }),
-            FinalCheck::Suspended | FinalCheck::Alarm => None,
+            FinalCheck::Doubted if self.view.tracker().is_doubted() => {
+                Some(ShownHead { shown, between, finalized: None })
+            }
+            FinalCheck::Doubted | FinalCheck::Suspended | FinalCheck::Alarm => None,
         })
     }
 

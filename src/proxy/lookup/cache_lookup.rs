@@ -13,6 +13,7 @@ use super::{
     tags::{TagMeaning, Tags},
 };
 use crate::{
+    chain::Link,
     eth::{Query, Tag},
     jsonrpc::Answer,
     proxy::{
@@ -80,6 +81,11 @@ impl CacheLookup {
     /// Returns the block that a tag stands for in all calls of a packet.
     pub(crate) fn meaning(&self, tag: Tag, packet: &PacketContext) -> TagMeaning {
         Tags::new(&self.view, packet).meaning(tag)
+    }
+
+    /// Pins `tag` to the block that the node shows while canonicity is suspended, unless that breaks the order of tags.
+    pub(crate) fn pin_shown(&self, tag: Tag, link: Link, packet: &PacketContext) -> Option<Link> {
+        Tags::new(&self.view, packet).pin_shown(tag, link)
     }
 
     /// Returns a cached answer as the answer to a call, in compressed form if there is one.

@@ -108,6 +108,19 @@ impl<'a> Tags<'a> {
         }
     }
 
+    /// Pins `tag` to the block that the node shows while canonicity is suspended. Returns `None` if that block breaks the
+    /// order of the packet's tags.
+    pub(super) fn pin_shown(&self, tag: Tag, link: Link) -> Option<Link> {
+        let (above, below) = match tag {
+            Tag::Latest => (None, self.packet.tag(Tag::Safe).or_else(|| self.packet.tag(Tag::Finalized))),
+            tag => self.bounds(tag),
+        };
+        let is_ordered = |lower: Link, upper: Link| lower == upper || lower.number < upper.number;
+        let fits = above.is_none_or(|above| is_ordered(link, above))
+            && below.is_none_or(|below| is_ordered(below, link));
+        fits.then(|| self.packet.pin(tag, link))
+    }
+
     /// Returns whether this block, as the meaning of `tag`, is on one branch with the blocks of the packet's other
     /// tags, and in order.
     fn fits(&self, tag: Tag, link: Link) -> Ancestry {

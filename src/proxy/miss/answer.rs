@@ -225,6 +225,11 @@ impl Answerer {
                 {
                     self.head.refresh(Tag::Latest, view.clock().now()).await
                 }
+                TagMeaning::Nothing if view.tracker().is_suspended() && packet.has_several_tags(tag) => {
+                    let Some(link) = self.head.show(tag).await else { return Ok(None) };
+                    let pinned = self.lookup.pin_shown(tag, link, packet);
+                    return pinned.map(Some).ok_or(CallError::Left { tag });
+                }
                 TagMeaning::Nothing => return Ok(None),
                 TagMeaning::Unknown => {
                     let refreshed = self.fetcher.refresh_for(asked.query.part, tag, arrival).await;

@@ -143,18 +143,7 @@ impl Inner {
         if let Some((number, hash)) = finalized
             && let Some(found) = self.finality.replaced_by(number, hash, final_now).await?
         {
-            let now = self.view.clock().now();
-            let is_news = self.view.change(|tracker| {
-                // Another task may have handled the replacement already.
-                let is_news = tracker.finalized() == finalized;
-                if is_news {
-                    tracker.forget(now);
-                }
-                is_news
-            });
-            if is_news {
-                self.finality.alarm(number, &format!("{hash} became {found}"));
-            }
+            self.finality.contradicted((number, hash), found);
             return Ok(());
         }
         let mut result = Ok(());

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, Response, header};
+use http::{HeaderMap, HeaderValue, Response, header};
 use http_body::Body;
 use http_body_util::BodyExt;
 use reqwest::Client;
@@ -115,6 +115,9 @@ impl Service<Calls> for HttpTransport {
             let mut trace_headers = HeaderMap::new();
             if let Some(call) = calls.first() {
                 call.origin.tell(&mut trace_headers);
+                if call.requirements.closes {
+                    trace_headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+                }
             }
             let (incoming, lease) = transport.send(body, trace_headers, calls.len() > 1).await?;
             // The response's bytes stay in memory until the answers are checked, and the lease counts them until then.

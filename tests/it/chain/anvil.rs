@@ -252,7 +252,7 @@ async fn node_that_reverts_below_its_finalized_block_is_followed() {
         return;
     };
     let node = Anvil::start(binary, &["--chain-id", "5555", "--slots-in-an-epoch", "1"]).await;
-    let proxy = proxy::new().upstream_url(node.url()).run().await;
+    let proxy = proxy::new().upstream_url(node.url()).consistent().run().await;
     let (direct, through) = (client::at(node.url()), client::http(&proxy));
     let snapshot = value(&direct, "evm_snapshot", json!([])).await;
     let mut transactions = Vec::new();

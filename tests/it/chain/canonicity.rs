@@ -95,6 +95,11 @@ async fn grown() -> (DevChain, InMemory, Vec<B256>) {
     grown_with(|_| {}).await
 }
 
+/// The same behind an endpoint that is `consistent`, whose contradictions count at once.
+async fn grown_of_one_node() -> (DevChain, InMemory, Vec<B256>) {
+    grown_with(|config| *config = in_memory::consistent()).await
+}
+
 async fn grown_with(change: impl FnOnce(&mut Config)) -> (DevChain, InMemory, Vec<B256>) {
     let chain = chain_of(fast_finality(), 1);
     let mut config = Config::default();
@@ -116,7 +121,7 @@ async fn grown_with(change: impl FnOnce(&mut Config)) -> (DevChain, InMemory, Ve
 
 #[tokio::test(start_paused = true)]
 async fn chain_reverted_below_final_is_forwarded() {
-    let (chain, program, mut hashes) = grown().await;
+    let (chain, program, mut hashes) = grown_of_one_node().await;
     // The chain now has five other blocks after block 0, so the number of the finalized block no longer exists.
     chain.reorg(20, 5);
     hashes.extend(transactions(&chain, 1..=5));
@@ -139,7 +144,7 @@ async fn chain_reverted_below_final_is_forwarded() {
 #[tokio::test(start_paused = true)]
 async fn reorg_below_final_is_an_alarm_with_the_next_head() {
     for length in [9, 12, 200] {
-        let (chain, program, hashes) = grown().await;
+        let (chain, program, hashes) = grown_of_one_node().await;
         chain.reorg(8, length);
         time::sleep(STALE).await;
         let head = agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
@@ -151,7 +156,7 @@ async fn reorg_below_final_is_an_alarm_with_the_next_head() {
 
 #[tokio::test(start_paused = true)]
 async fn node_that_rewinds_and_catches_up_raises_no_alarm() {
-    let (chain, program, hashes) = grown().await;
+    let (chain, program, hashes) = grown_of_one_node().await;
     let head = chain.head().hash;
     chain.rollback(12);
     for round in 0..5 {
@@ -921,7 +926,7 @@ async fn count_above_the_head_is_forwarded() {
 
 #[tokio::test(start_paused = true)]
 async fn finalized_block_denied_by_a_high_head_is_an_alarm_after_15_s() {
-    let (chain, program, hashes) = grown().await;
+    let (chain, program, hashes) = grown_of_one_node().await;
     chain.reorg(8, 200);
     chain.set_finalized(TagTarget::Null);
     chain.fail(Fault::Null).on(r#"eth_getBlockByNumber["0x12"*"#).times(12);

@@ -20,7 +20,7 @@ async fn changed_finalized_block_is_an_alarm_and_keeps_content() {
     // The new finalized block has the same number and another hash, or a higher number on another branch.
     for advance in [0, 4] {
         let chain = upstream::devchain().blocks(40, 3).chain();
-        let program = in_memory::program(&chain, &Config::default());
+        let program = in_memory::program(&chain, &in_memory::consistent());
         chain.set_finalized(30);
         agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         all_agree(&program, &chain, 30).await;
@@ -42,11 +42,49 @@ async fn changed_finalized_block_is_an_alarm_and_keeps_content() {
     }
 }
 
+/// The node does not say that it is `consistent`, so at first its answer could be that of a lagging replica.
+#[tokio::test(start_paused = true)]
+async fn changed_finalized_block_is_a_lag_for_15_s() {
+    for is_absent in [false, true] {
+        let chain = upstream::devchain().blocks(40, 3).chain();
+        let program = in_memory::program(&chain, &Config::default());
+        chain.set_finalized(30);
+        agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+        all_agree(&program, &chain, 30).await;
+        let latest = program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
+        let old = program.ask(BLOCK_BY_NUMBER, json!(["0x1e", true])).await;
+        // No chain should do this.
+        if is_absent {
+            chain.rollback(15);
+            chain.set_finalized(20);
+        } else {
+            chain.reorg(15, 20);
+        }
+        time::sleep(STALE).await;
+        for _ in 0..3 {
+            time::sleep(STALE).await;
+            assert_eq!(program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await, latest);
+            assert_eq!(program.ask(BLOCK_BY_NUMBER, json!(["0x1e", true])).await, old);
+        }
+        // Without any client call, Holdfast asks for the finalized block again.
+        time::sleep(Duration::from_secs(20)).await;
+        let alarms = program.metric("finality_alarms_total");
+        assert_eq!(alarms, u64::from(!is_absent));
+        agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", false])).await;
+        agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["0x1e", true])).await;
+        // Idle again.
+        time::sleep(Duration::from_secs(30)).await;
+        chain.clear_calls();
+        time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(chain.calls_total(), 0);
+    }
+}
+
 /// A client reads `finalized` before any call has refreshed the head.
 #[tokio::test(start_paused = true)]
 async fn finalized_block_above_the_tracked_head_is_final_at_once() {
     let chain = upstream::devchain().blocks(20, 1).chain();
-    let program = in_memory::program(&chain, &Config::default());
+    let program = in_memory::program(&chain, &in_memory::consistent());
     chain.set_finalized(10);
     agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
     chain.mine_many(10, 1);
@@ -69,7 +107,7 @@ async fn finality_waits_for_a_check_of_the_finalized_block() {
     ];
     for fault in unsure {
         let chain = upstream::devchain().blocks(40, 3).chain();
-        let program = in_memory::program(&chain, &Config::default());
+        let program = in_memory::program(&chain, &in_memory::consistent());
         chain.set_finalized(30);
         agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         all_agree(&program, &chain, 30).await;

@@ -15,6 +15,46 @@ use crate::support::{
     upstream,
 };
 
+/// The node has rolled back below its finalized block, so Holdfast forwards calls by tag.
+#[tokio::test(start_paused = true)]
+async fn tags_of_a_batch_mean_one_head_without_canonicity() {
+    let chain = upstream::devchain().blocks(20, 3).chain();
+    let mut config = in_memory::consistent();
+    config.http.batch_concurrency = 1;
+    let program = in_memory::program(&chain, &config);
+    chain.set_finalized(15);
+    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+    chain.rollback(10);
+    chain.set_finalized(5);
+    for tags in [["latest", "latest"], ["latest", "safe"], ["finalized", "latest"]] {
+        time::sleep(STALE).await;
+        // A single call is forwarded.
+        let head = hex(chain.head().hash);
+        assert_eq!(program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await["hash"], head);
+        let slow = format!(r#"{BLOCK_BY_NUMBER}["{}"*"#, tags[0]);
+        chain.fail(Fault::Delay(STALE * 2)).on(&slow).once();
+        let mining = tokio::spawn({
+            let chain = chain.clone();
+            async move {
+                time::sleep(SOON).await;
+                chain.reorg(1, 3);
+                chain.set_safe(chain.head().number);
+            }
+        });
+        let calls = tags.map(|tag| (BLOCK_BY_NUMBER, json!([tag, false])));
+        let answers = program.call_batch(&calls).await;
+        mining.await.unwrap();
+        let (first, second) = (&answers[0]["result"], &answers[1]);
+        assert!(first["hash"].is_string(), "{first}");
+        match tags {
+            // The reorg has taken the block away from the node's chain, but not the block itself.
+            ["latest", "latest"] => assert_eq!(second["result"]["hash"], first["hash"]),
+            ["latest", "safe"] => assert_eq!(second["error"]["code"], -32010, "safe is above latest"),
+            _ => assert!(second["result"]["number"].is_string(), "{second}"),
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn tags_of_a_batch_mean_one_head() {
     let chain = upstream::devchain().blocks(10, 3).chain();

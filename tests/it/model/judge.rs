@@ -13,6 +13,8 @@
 //!   head ends this permission, even a head below the final number or on another branch, because if a chain regresses
 //!   below its finalized block, the proxy either forgets that block or forwards each call.
 //! - While a chain is regressed, the proxy may forward calls, and it does not detect that a new head overtook an answer.
+//!   Unless the node is `consistent`, the proxy may also take it for a replica that lags, and answer with older states, for
+//!   at most [`DOUBT`] from the first such answer on.
 //! - The proxy may pass on a single transaction or receipt with a false block hash while the node returns it, and for
 //!   `max_staleness` after. Every other call, and the same call later, must not be affected. If the proxy must prove all
 //!   answers, it may pass on only one that is true for an orphan.
@@ -47,6 +49,10 @@ const UNPROVED: i64 = -32012;
 
 /// A time longer than the proxy waits for a lagging node, and longer than it remembers a failed call.
 pub const UNREST: Duration = Duration::from_secs(20);
+
+/// Longest time for which the proxy takes a node that contradicts the finalized block for a replica that lags: answers
+/// must contradict it for 15 s, the last one may come a little later, and the view is fresh for a second.
+const DOUBT: Duration = Duration::from_secs(18);
 
 /// A call in flight.
 pub struct Asked {
@@ -169,7 +175,7 @@ impl Run<'_> {
                 let may_fail =
                     asked.faulty || self.world.faulty || self.world.restarted || was_lied_to || lacks_proof;
                 let is_unsettled = code == UNAVAILABLE
-                    && (!self.world.is_calm(asked.arrived, at) || self.is_regressed(asked, at));
+                    && (!self.world.is_calm(asked.arrived, at) || self.is_contradicted(asked, at));
                 // A proxy that must prove all answers may always refuse: the empty receipts of the genesis prove nothing.
                 let is_unproved = self.setting.proved && code == UNPROVED;
                 if FAILURES.contains(&code) && (may_fail || is_unsettled)
@@ -193,6 +199,7 @@ impl Run<'_> {
         if let Some(state) = held().find(|state| is_unchecked || !self.is_left(asked, *state, at)) {
             if call.shows_the_head() {
                 self.heads.push(ShownHead { at, state });
+                self.doubted = None;
             }
             // An answer that an older state could have given tells nothing new.
             if state > *allowed.start() && !was_lied_to {
@@ -254,6 +261,16 @@ impl Run<'_> {
         if met_a_stranger && self.world.states.iter().any(|state| self.world.allows(call, state, result)) {
             return Ok(());
         }
+        if self.may_doubt(asked, at) {
+            let states = || since_shown().take(*allowed.end() + 1 - asked.shown);
+            let is_of_tags = |state| self.world.allows_range(call, state, states(), result);
+            if states().any(|state| self.world.allows(call, state, result))
+                || (call.has_its_own_time() && states().any(is_of_tags))
+            {
+                self.doubted.get_or_insert(at);
+                return Ok(());
+            }
+        }
         Err(format!(
             "{} {} was answered with {}\nwhich no state of {allowed:?} allows; now the head is {:?}",
             call.method,
@@ -263,11 +280,30 @@ impl Run<'_> {
         ))
     }
 
+    /// Returns whether the proxy may take the node for a replica that lags.
+    fn may_doubt(&self, asked: &Asked, at: Instant) -> bool {
+        let is_over = self.doubted.is_some_and(|since| at > since + DOUBT);
+        let is_faulty = asked.faulty || self.world.faulty;
+        !self.setting.consistent && self.is_contradicted(asked, at) && (!is_over || is_faulty)
+    }
+
+    /// Returns whether the node contradicted a finalized block during the call, a moment before, or at any time since the
+    /// last head that a client saw.
+    fn is_contradicted(&self, asked: &Asked, at: Instant) -> bool {
+        let from = self.regressed_from(asked);
+        let mut states = self.world.states[from..=self.world.last_at(at)].iter();
+        states.any(|state| state.regressed || state.replaces_final)
+    }
+
+    fn regressed_from(&self, asked: &Asked) -> usize {
+        let earlier = asked.arrived.checked_sub(UNREST).unwrap_or(asked.arrived);
+        self.world.last_at(earlier).min(asked.state).min(asked.shown)
+    }
+
     /// Returns whether the chain was regressed during the call, a moment before, or at any time since the last head that a
     /// client saw: the proxy may not have looked since.
     fn is_regressed(&self, asked: &Asked, at: Instant) -> bool {
-        let earlier = asked.arrived.checked_sub(UNREST).unwrap_or(asked.arrived);
-        let from = self.world.last_at(earlier).min(asked.state).min(asked.shown);
+        let from = self.regressed_from(asked);
         self.world.states[from..=self.world.last_at(at)].iter().any(|state| state.regressed)
     }
 

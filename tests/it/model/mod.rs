@@ -109,6 +109,8 @@ struct Run<'a> {
     heads: Vec<ShownHead>,
     /// Blocks that clients were told of.
     told: ToldBlocks,
+    /// When the proxy first took a regressed node for a replica that lags.
+    doubted: Option<Instant>,
     /// The last call that was not part of a batch.
     last: Option<Call>,
     /// Number of untrue answers of the node, and the time at which the model last saw this number grow.
@@ -178,6 +180,7 @@ impl<'a> Run<'a> {
             written: 0,
             heads: Vec::new(),
             told: ToldBlocks::default(),
+            doubted: None,
             last: None,
             lies: (0, None),
             seen,

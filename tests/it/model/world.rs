@@ -34,6 +34,8 @@ pub struct State {
     pub called_final: u64,
     /// Whether the newest finalized block is no longer canonical.
     pub regressed: bool,
+    /// Whether the finalized block of the state before is not on the chain.
+    pub replaces_final: bool,
     mempool: Vec<Hash>,
 }
 
@@ -261,12 +263,16 @@ impl World {
         let finalized = trailing(self.mode.1, config.finalized_distance);
         self.floor = self.floor.max(finalized.unwrap_or(0));
         self.called_final = self.called_final.max(self.floor);
+        let lacks_final = |(number, hash): (u64, Hash)| {
+            canonical[..seen].get(usize::try_from(number).unwrap()) != Some(&hash)
+        };
+        let replaces_final = lacks_final(self.final_block);
         if let Some(number) = finalized.filter(|number| *number >= self.final_block.0) {
             self.final_block = (number, canonical[usize::try_from(number).unwrap()]);
         }
-        let (number, hash) = self.final_block;
         self.states.push(State {
-            regressed: canonical[..seen].get(usize::try_from(number).unwrap()) != Some(&hash),
+            regressed: lacks_final(self.final_block),
+            replaces_final,
             since: Instant::now(),
             lag: self.lag,
             safe: trailing(self.mode.0, config.safe_distance),

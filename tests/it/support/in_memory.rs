@@ -269,18 +269,22 @@ impl InMemory {
 
     /// Sends a batch whose calls must all succeed, and returns the results in order.
     pub async fn batch(&self, calls: &[(&str, Value)]) -> Vec<Value> {
+        let result = |mut reply: Value| {
+            assert!(reply.get("error").is_none(), "{reply}");
+            reply["result"].take()
+        };
+        self.call_batch(calls).await.into_iter().map(result).collect()
+    }
+
+    /// Sends a batch, and returns the replies in order.
+    pub async fn call_batch(&self, calls: &[(&str, Value)]) -> Vec<Value> {
         let calls: Vec<_> = calls
             .iter()
             .zip(0..)
             .map(|((method, params), id)| json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
             .collect();
         let (_, body) = self.send(json!(calls).to_string()).await;
-        let replies: Vec<Value> = serde_json::from_slice(&body).unwrap();
-        let result = |mut reply: Value| {
-            assert!(reply.get("error").is_none(), "{reply}");
-            reply["result"].take()
-        };
-        replies.into_iter().map(result).collect()
+        serde_json::from_slice(&body).unwrap()
     }
 
     /// Returns all metrics of the proxy.

@@ -52,6 +52,11 @@ impl Builder {
         self.config(|config| config.upstream.endpoints = vec![EndpointConfig::at(url)])
     }
 
+    /// Declares the upstream a single node.
+    pub fn consistent(self) -> Self {
+        self.config(|config| config.upstream.endpoints[0].consistent = true)
+    }
+
     /// Serves TLS with this certificate.
     pub fn tls(self, pair: &Pair) -> Self {
         self.config(|config| {
