@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::{self, Instant};
-use tracing::{error, warn};
+use tracing::{debug, error, warn};
 
 use super::{
     background::SingleTask,
@@ -123,6 +123,7 @@ impl FinalityTracker {
     fn settle(self: &Arc<Self>) {
         let this = self.clone();
         self.settling.begin(|| async move {
+            debug!("an answer contradicts the finalized block; asking for it again before it counts");
             for _ in 0..DOUBT_REQUESTS {
                 time::sleep(DOUBT_PAUSE).await;
                 let (finalized, head) = {
