@@ -6,6 +6,7 @@ pub mod chains;
 pub mod client;
 pub mod consumers;
 pub mod data;
+pub mod doubles;
 pub mod emitter;
 pub mod in_memory;
 pub mod method;

@@ -2,46 +2,114 @@
 
 use std::time::Duration;
 
+use alloy_primitives::B256;
+use alloy_rpc_types_eth::Header;
 use holdfast::{
     config::Config,
     devchain::{DevChain, Lie},
-    jsonrpc::MethodName,
-    upstream::{Calls, EndpointConfig, EndpointParts, IdentityState, InProcessTransport},
+    upstream::{EndpointConfig, EndpointParts, IdentityState},
+    verify::Demand,
 };
 use serde_json::{Value, json};
 use tokio::time;
-use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
 use crate::support::{
+    doubles::{self, Disguise, SIX},
     in_memory::{self, InMemory},
     method::{
-        BLOCK_BY_HASH, BLOCK_BY_NUMBER, CHAIN_ID, RECEIPT, TRANSACTION, TRANSACTION_AT_HASH,
+        BLOCK_BY_HASH, BLOCK_BY_NUMBER, CHAIN_ID, RECEIPT, RECEIPTS, TRANSACTION, TRANSACTION_AT_HASH,
         TRANSACTION_AT_NUMBER,
     },
     nodes::hex,
     upstream,
 };
 
-const SIX: [&str; 6] =
-    [BLOCK_BY_HASH, BLOCK_BY_NUMBER, TRANSACTION, RECEIPT, TRANSACTION_AT_HASH, TRANSACTION_AT_NUMBER];
+/// Methods of a node besides the six operations.
+const OTHERS: [&[&str]; 2] = [&[], &[CHAIN_ID]];
+
+/// Reason why the content of a node cannot be proved.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mismatch {
+    None,
+    /// The headers do not have the hashes of the blocks.
+    HeaderHash,
+    /// The headers have the hashes of the blocks, and name another root of their transactions.
+    TransactionsRoot,
+    /// The headers have the hashes of the blocks, and name another root of their receipts.
+    ReceiptsRoot,
+    /// Another account than the sender signed each transaction.
+    Signer,
+}
+
+const MISMATCHES: [Mismatch; 5] = [
+    Mismatch::None,
+    Mismatch::HeaderHash,
+    Mismatch::TransactionsRoot,
+    Mismatch::ReceiptsRoot,
+    Mismatch::Signer,
+];
+
+/// Returns a chain with this mismatch, and the disguise in which the node shows it.
+fn mismatched(mismatch: Mismatch) -> (DevChain, Disguise) {
+    let chain = upstream::devchain().blocks(8, 3).chain();
+    let mut disguise = Disguise::default();
+    match mismatch {
+        Mismatch::None => {}
+        // The same lie in headers and receipts.
+        Mismatch::HeaderHash => {
+            chain.fail(Lie::Everywhere("gasUsed".to_owned(), json!("0x77"))).always();
+        }
+        Mismatch::Signer => chain.fail(false_sender()).always(),
+        Mismatch::TransactionsRoot => disguise = with_other_roots(&chain, "transactionsRoot"),
+        Mismatch::ReceiptsRoot => disguise = with_other_roots(&chain, "receiptsRoot"),
+    }
+    (chain, disguise)
+}
+
+fn false_sender() -> Lie {
+    Lie::Everywhere("from".to_owned(), json!(format!("0x{:040x}", 0x77)))
+}
+
+/// Gives the headers of a chain other roots, and the blocks the hashes that these headers have.
+fn with_other_roots(chain: &DevChain, root: &str) -> Disguise {
+    let disguise = Disguise::default();
+    for number in 0..=chain.head().number {
+        let hash = chain.hash_at(number).unwrap();
+        let block = String::from_utf8(chain.block_json(hash, false).unwrap().to_vec()).unwrap();
+        if number > 0 {
+            let truth: Value = serde_json::from_str(&block).unwrap();
+            let truth: B256 = truth[root].as_str().unwrap().parse().unwrap();
+            disguise.exchange(truth, truth ^ B256::repeat_byte(0xff));
+        }
+        // The parent has another hash, too.
+        let header: Header = serde_json::from_str(&disguise.apply(&block)).unwrap();
+        disguise.exchange(hash, header.inner.hash_slow());
+    }
+    disguise
+}
 
 /// Returns an endpoint that has the six operations and `others`.
-fn endpoint(chain: &DevChain, name: &str, others: &'static [&'static str]) -> EndpointParts {
-    let chain = chain.clone();
-    let transport = BoxCloneSyncService::new(service_fn(move |mut calls: Calls| {
-        for call in &mut calls {
-            if !SIX.contains(&call.method.as_str()) && !others.contains(&call.method.as_str()) {
-                call.method = MethodName::from("eth_unknown");
-            }
-        }
-        InProcessTransport::new(chain.clone()).oneshot(calls)
-    }));
-    let address = Some(in_memory::address(name));
-    EndpointParts { name: name.into(), address, transport, config: EndpointConfig::at("") }
+fn endpoint(
+    chain: &DevChain,
+    disguise: &Disguise,
+    name: &str,
+    others: &'static [&'static str],
+) -> EndpointParts {
+    let endpoint = in_memory::endpoint(chain, name, EndpointConfig::at(""));
+    let transport = doubles::six_methods(disguise.over(endpoint.transport), others);
+    EndpointParts { transport, ..endpoint }
 }
 
 fn program(chain: &DevChain, others: &'static [&'static str], config: &Config) -> InMemory {
-    in_memory::program_of(vec![endpoint(chain, "six", others)], config)
+    disguised(&(chain.clone(), Disguise::default()), others, config)
+}
+
+fn disguised(
+    (chain, disguise): &(DevChain, Disguise),
+    others: &'static [&'static str],
+    config: &Config,
+) -> InMemory {
+    in_memory::program_of(vec![endpoint(chain, disguise, "six", others)], config)
 }
 
 /// Returns a call of each operation, about block 5.
@@ -58,6 +126,12 @@ fn calls(chain: &DevChain) -> [(&'static str, Value); 6] {
     ]
 }
 
+/// Returns the calls as clients of a node in disguise make them.
+fn disguised_calls((chain, disguise): &(DevChain, Disguise)) -> [(&'static str, Value); 6] {
+    calls(chain)
+        .map(|(method, params)| (method, serde_json::from_str(&disguise.apply(&params.to_string())).unwrap()))
+}
+
 fn chain_id(program: &InMemory) -> Option<u64> {
     match program.upstream.identity().state() {
         IdentityState::Known(chain) => Some(chain.chain_id),
@@ -67,21 +141,69 @@ fn chain_id(program: &InMemory) -> Option<u64> {
 
 #[tokio::test(start_paused = true)]
 async fn second_of_two_calls_is_a_hit() {
-    for others in [&[][..], &[CHAIN_ID][..]] {
-        for has_true_hashes in [true, false] {
-            let chain = upstream::devchain().blocks(8, 3).chain();
-            if !has_true_hashes {
-                // The same lie in headers and receipts.
-                chain.fail(Lie::Everywhere("gasUsed".to_owned(), json!("0x77"))).always();
-            }
-            for (method, params) in calls(&chain) {
-                let program = program(&chain, others, &Config::default());
-                let what = format!("{method}, {others:?}, true hashes: {has_true_hashes}");
+    for others in OTHERS {
+        for mismatch in MISMATCHES {
+            let node = mismatched(mismatch);
+            let calls = disguised_calls(&node);
+            assert!(SIX.iter().all(|method| calls.iter().any(|call| call.0 == *method)));
+            for (method, params) in calls {
+                let program = disguised(&node, others, &Config::default());
+                let what = format!("{method}, {others:?}, {mismatch:?}");
                 let (first, answer) = program.cached(method, params.clone()).await;
                 assert!(!first.contains("hit"), "{what}: {first}");
                 assert!(answer.is_object(), "{what}: {answer}");
                 let (second, again) = program.cached(method, params).await;
                 assert!(second.starts_with("holdfast; hit"), "{what}: {second}");
+                assert_eq!(answer, again, "{what}");
+            }
+        }
+    }
+}
+
+/// Each mismatch lets the proof of another kind fail, so that the test above covers all kinds.
+#[tokio::test(start_paused = true)]
+async fn each_mismatch_concerns_one_kind() {
+    for (mismatch, block_level, receipts_level) in [
+        (Mismatch::None, "proved", "proved"),
+        (Mismatch::HeaderHash, "structural", "structural"),
+        (Mismatch::TransactionsRoot, "partial", "structural"),
+        (Mismatch::Signer, "partial", "structural"),
+        (Mismatch::ReceiptsRoot, "proved", "structural"),
+    ] {
+        let node = mismatched(mismatch);
+        let program = disguised(&node, &[CHAIN_ID, RECEIPTS], &Config::default());
+        program.ask("eth_blockNumber", json!([])).await;
+        let [(_, block), ..] = disguised_calls(&node);
+        let calls =
+            [(BLOCK_BY_HASH, block.clone(), block_level), (RECEIPTS, json!([block[0]]), receipts_level)];
+        for (method, params, level) in calls {
+            let checked = || program.metric(&format!("checked_total{{level=\"{level}\"}}"));
+            let before = checked();
+            program.ask(method, params.clone()).await;
+            assert_eq!(checked(), before + 1, "{mismatch:?} {method}");
+            let (status, _) = program.cached(method, params).await;
+            assert!(status.starts_with("holdfast; hit"), "{mismatch:?} {method}: {status}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn full_verification_caches_only_proved_content() {
+    let mut config = Config::default();
+    config.verify.level = Demand::Full;
+    for others in OTHERS {
+        for mismatch in MISMATCHES {
+            let node = mismatched(mismatch);
+            for (method, params) in disguised_calls(&node) {
+                let program = disguised(&node, others, &config);
+                let what = format!("{method}, {others:?}, {mismatch:?}");
+                let (_, answer) = program.cached(method, params.clone()).await;
+                assert!(answer.is_object(), "{what}: {answer}");
+                let (second, again) = program.cached(method, params).await;
+                // Without the receipts of a block, no receipt has a proof.
+                let is_proved =
+                    matches!(mismatch, Mismatch::None | Mismatch::ReceiptsRoot) && method != RECEIPT;
+                assert_eq!(second.starts_with("holdfast; hit"), is_proved, "{what}: {second}");
                 assert_eq!(answer, again, "{what}");
             }
         }
@@ -113,7 +235,8 @@ async fn double_joins_a_pool_only_with_an_id_and_the_same_genesis() {
         [(&Config::default(), &chain, false), (&named, &chain, true), (&named, &other, false)]
     {
         let full = in_memory::endpoint(&chain, "full", EndpointConfig::at(""));
-        let program = in_memory::program_of(vec![full, endpoint(double, "six", &[])], config);
+        let program =
+            in_memory::program_of(vec![full, endpoint(double, &Disguise::default(), "six", &[])], config);
         program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
         time::sleep(Duration::from_secs(10)).await;
         let (statuses, _) = program.upstream.status();
@@ -122,19 +245,37 @@ async fn double_joins_a_pool_only_with_an_id_and_the_same_genesis() {
     }
 }
 
-/// Content that passed without a proof leaves the cache once the chain turns out to be provable.
+/// Content that passed without a proof leaves the cache once the chain turns out to be provable: headers, transactions and
+/// receipts, each with the first proof of its kind.
 #[tokio::test(start_paused = true)]
 async fn first_proof_drops_unproved_content() {
-    let chain = upstream::devchain().blocks(8, 3).chain();
-    let [(method, params), ..] = calls(&chain);
-    let program = in_memory::program(&chain, &Config::default());
-    chain.fail(Lie::Field("extraData".to_owned(), json!("0x77"))).on(BLOCK_BY_HASH).once();
-    let (_, false_block) = program.cached(method, params.clone()).await;
-    assert_eq!(false_block["extraData"], "0x77");
-    assert!(program.cached(method, params.clone()).await.0.starts_with("holdfast; hit"));
-    program.ask(BLOCK_BY_HASH, json!([hex(chain.hash_at(6).unwrap()), true])).await;
-    let (status, block) = program.cached(method, params.clone()).await;
-    assert!(!status.contains("hit"), "{status}");
-    assert_ne!(block["extraData"], "0x77");
-    assert!(program.cached(method, params).await.0.starts_with("holdfast; hit"));
+    let false_header = Lie::Field("extraData".to_owned(), json!("0x77"));
+    let false_receipts = Lie::Everywhere("gasUsed".to_owned(), json!("0x77"));
+    for (lie, method, before) in [
+        (false_header, BLOCK_BY_HASH, None),
+        (false_sender(), BLOCK_BY_HASH, None),
+        // Only a proved block can prove its receipts.
+        (false_receipts, RECEIPTS, Some(BLOCK_BY_HASH)),
+    ] {
+        let chain = upstream::devchain().blocks(8, 3).chain();
+        let program = in_memory::program(&chain, &Config::default());
+        let about = |method: &str, number| {
+            let hash = hex(chain.hash_at(number).unwrap());
+            if method == RECEIPTS { json!([hash]) } else { json!([hash, true]) }
+        };
+        for (method, number) in before.into_iter().flat_map(|method| [(method, 5), (method, 6)]) {
+            program.ask(method, about(method, number)).await;
+        }
+        chain.fail(lie.clone()).on(method).once();
+        let params = about(method, 5);
+        let (_, untrue) = program.cached(method, params.clone()).await;
+        let (status, again) = program.cached(method, params.clone()).await;
+        assert!(status.starts_with("holdfast; hit"), "{lie:?}: {status}");
+        assert_eq!(untrue, again, "{lie:?}");
+        program.ask(method, about(method, 6)).await;
+        let (status, answer) = program.cached(method, params.clone()).await;
+        assert!(!status.contains("hit"), "{lie:?}: {status}");
+        assert_ne!(answer, untrue, "{lie:?}");
+        assert!(program.cached(method, params).await.0.starts_with("holdfast; hit"), "{lie:?}");
+    }
 }
