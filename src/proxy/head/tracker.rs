@@ -324,6 +324,7 @@ impl HeadTracker {
             // Before the notification below, so that the follower does not fetch the block again.
             store.store_head(block).await;
         }
+        self.view.clear_since(generation);
         if !matches!(change, HeadChange::Outdated | HeadChange::Same | HeadChange::Lag) {
             self.view.note_move(now);
             let mut times = self.times.lock();

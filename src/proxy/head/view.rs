@@ -305,6 +305,14 @@ impl SharedView {
         self.cache.clear();
     }
 
+    /// Empties the cache if the generation has changed since `generation`: content of that generation may have entered the
+    /// cache after it was emptied.
+    pub(crate) fn clear_since(&self, generation: u64) {
+        if self.generation() != generation {
+            self.cache.clear();
+        }
+    }
+
     // ## Forgetting
 
     /// Makes the view ignore answers to requests from before now. Called when a write is sent, and again when it is

@@ -263,7 +263,9 @@ impl Fetcher {
         }
         Ok(match verdict {
             Some(Verdict::Passed(content)) => {
-                Fetched::Content(self.store_if_canonical(content, canonical).await)
+                let content = self.store_if_canonical(content, canonical).await;
+                self.view.clear_since(generation);
+                Fetched::Content(content)
             }
             Some(Verdict::Unproved(_, Some(content))) => {
                 self.place_unproved(&content, canonical).await;

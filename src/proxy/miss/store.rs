@@ -128,7 +128,7 @@ impl Store {
         tokio::spawn(async move {
             let hash = block.hash();
             match this.verifier.prove_receipts((*receipts).clone(), block).await {
-                Ok(receipts) => {
+                Ok(receipts) if receipts.is_proved() => {
                     let receipts = this.insert_receipts(receipts.into()).await;
                     this.write_back.write_receipts(&receipts, None);
                 }
@@ -138,7 +138,8 @@ impl Store {
                 }
                 // Nothing else would prove them later: the next read fetches them again, with their block.
                 Err(Unproved::Overdue(_)) => this.state.cache.remove_unproved_receipts(hash),
-                Err(Unproved::NotDemanded) => {}
+                // The cache has them already, unless the first proof has just dropped them.
+                Ok(_) | Err(Unproved::NotDemanded) => {}
             }
         });
     }

@@ -6,7 +6,7 @@ use alloy_primitives::B256;
 use alloy_rpc_types_eth::Header;
 use holdfast::{
     config::Config,
-    devchain::{DevChain, Lie},
+    devchain::{DevChain, Fault, Lie},
     upstream::{EndpointConfig, EndpointParts, IdentityState},
     verify::Demand,
 };
@@ -277,5 +277,34 @@ async fn first_proof_drops_unproved_content() {
         assert!(!status.contains("hit"), "{lie:?}: {status}");
         assert_ne!(answer, untrue, "{lie:?}");
         assert!(program.cached(method, params).await.0.starts_with("holdfast; hit"), "{lie:?}");
+    }
+}
+
+/// An answer may arrive, or wait for the head, while another answer is the first one to be proved.
+#[tokio::test(start_paused = true)]
+async fn unproved_content_does_not_enter_after_the_first_proof() {
+    let late = Duration::from_millis(500);
+    for waits_for_head in [false, true] {
+        let chain = upstream::devchain().blocks(8, 3).chain();
+        let program = in_memory::program(&chain, &Config::default());
+        program.ask("eth_blockNumber", json!([])).await;
+        // The transaction is in another block than the one that the proxy knows, so the proxy asks for the head.
+        chain.reorg(2, 3);
+        let transaction = hex(chain.transactions_of(chain.hash_at(7).unwrap())[1]);
+        chain.fail(false_sender()).on(TRANSACTION).always();
+        let slow = if waits_for_head { "eth_getBlockByNumber[\"latest\"*" } else { TRANSACTION };
+        chain.fail(Fault::Delay(late)).on(slow).once();
+        let asking = {
+            let (program, params) = (program.clone(), json!([transaction]));
+            tokio::spawn(async move { program.ask(TRANSACTION, params).await })
+        };
+        time::sleep(late / 2).await;
+        assert!(!asking.is_finished());
+        program.ask(BLOCK_BY_HASH, json!([hex(chain.hash_at(3).unwrap()), true])).await;
+        let untrue = asking.await.unwrap();
+        assert_eq!(untrue["from"], format!("0x{:040x}", 0x77), "waits for the head: {waits_for_head}");
+        chain.clear_faults();
+        let (status, answer) = program.cached(TRANSACTION, json!([transaction])).await;
+        assert_ne!(answer["from"], untrue["from"], "waits for the head: {waits_for_head}: {status}");
     }
 }
