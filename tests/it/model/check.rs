@@ -27,7 +27,7 @@ use crate::support::{in_memory::transcript, times};
 const GATE: u64 = 400;
 
 /// Sum of the numbers of programs that the tests name. Each test runs its share of the whole.
-const SHARES: u64 = 5_700;
+const SHARES: u64 = 6_100;
 
 /// An event of one in `n` programs must have happened after this many times `n` programs. The chance that it has not
 /// happened by then is e⁻¹⁴, less than one in a million.

@@ -26,6 +26,10 @@
 //!   for a whole block and the client wants only a part of it.
 //! - A failure needs a reason: a fault, or, for −32010, a chain that changed or a node that lagged a moment ago. If the
 //!   proxy must prove all answers, it may refuse those that it cannot prove.
+//! - If the node lacks a method, its error may answer that call, or the error with which it refuses the block of the
+//!   answer. Every result must be one that a node with the method would have given.
+//! - If the hashes of the blocks do not match their content, the same rules hold: the model reads the answers with the true
+//!   hashes in the place of those that the node shows.
 
 use std::time::Duration;
 
@@ -38,7 +42,7 @@ use super::{
     FAILURES, Run, shorten,
     sources::is_forwarded,
     tags::judge_tags,
-    world::{Call, Hash, World},
+    world::{Call, Hash, TOO_BIG, World},
 };
 
 /// Error code if the upstream has no answer, or no answer that fits the canonical chain.
@@ -46,6 +50,9 @@ pub const UNAVAILABLE: i64 = -32010;
 
 /// Error code for an answer that the proxy cannot prove.
 const UNPROVED: i64 = -32012;
+
+/// Error code of the node for a method that it lacks.
+const METHOD_NOT_FOUND: i64 = -32601;
 
 /// A time longer than the proxy waits for a lagging node, and longer than it remembers a failed call.
 pub const UNREST: Duration = Duration::from_secs(20);
@@ -178,8 +185,11 @@ impl Run<'_> {
                     && (!self.world.is_calm(asked.arrived, at) || self.is_contradicted(asked, at));
                 // A proxy that must prove all answers may always refuse: the empty receipts of the genesis prove nothing.
                 let is_unproved = self.setting.proved && code == UNPROVED;
+                let is_unserved = !self.setting.node.has(call.method)
+                    && (code == METHOD_NOT_FOUND || self.world.refused && code == TOO_BIG.0);
                 if FAILURES.contains(&code) && (may_fail || is_unsettled)
                     || is_unproved
+                    || is_unserved
                     || call.may_be_refused(code)
                 {
                     return Ok(());

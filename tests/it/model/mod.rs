@@ -46,7 +46,11 @@ use self::{
     told::ToldBlocks,
     world::{Call, World},
 };
-use crate::support::in_memory::{self, InMemory};
+use crate::support::{
+    doubles::{SIX, six_methods},
+    in_memory::{self, InMemory},
+    method::{CHAIN_ID, LOGS},
+};
 
 /// Error codes with which the proxy reports that the upstream could not answer.
 const FAILURES: [i64; 5] = [-32005, -32010, -32011, -32012, -32013];
@@ -73,6 +77,28 @@ struct Setting {
     forgets: bool,
     /// `safe` is the head of the node, and `finalized` the block below.
     instant: bool,
+    node: Node,
+}
+
+/// Kind of node.
+#[derive(Clone, Copy, Debug)]
+enum Node {
+    /// The node has all methods and true hashes.
+    Whole,
+    /// The node has the six read operations and these methods.
+    SixMethods(&'static [&'static str]),
+    /// The hashes of the blocks do not match their content.
+    FalseHashes,
+}
+
+impl Node {
+    /// Returns whether the node has a method.
+    fn has(self, method: &str) -> bool {
+        match self {
+            Self::Whole | Self::FalseHashes => true,
+            Self::SixMethods(others) => SIX.contains(&method) || others.contains(&method),
+        }
+    }
 }
 
 impl Setting {
@@ -157,8 +183,14 @@ fn settings(setting: Setting) -> (Config, devchain::Config) {
     (config, node)
 }
 
-fn program(world: &World, config: &Config) -> InMemory {
-    in_memory::program(&world.chain, config).accepting_gzip_mostly()
+fn program(world: &World, config: &Config, node: Node) -> InMemory {
+    let mut endpoint = in_memory::endpoint(&world.chain, "devchain", config.upstream.endpoints[0].clone());
+    endpoint.transport = match node {
+        Node::Whole => endpoint.transport,
+        Node::SixMethods(others) => six_methods(endpoint.transport, others),
+        Node::FalseHashes => world.disguise().over(endpoint.transport),
+    };
+    in_memory::program_of(vec![endpoint], config).accepting_gzip_mostly()
 }
 
 // === impl Run ===
@@ -168,7 +200,10 @@ impl<'a> Run<'a> {
         let (config, node) = settings(setting);
         let mut world = World::new(node);
         world.matches_as_geth = setting.proved;
-        let program = program(&world, &config);
+        if matches!(setting.node, Node::FalseHashes) {
+            world.put_on_disguise();
+        }
+        let program = program(&world, &config, setting.node);
         let staleness = if setting.development { Duration::ZERO } else { config.chain.max_staleness };
         Self {
             world,
@@ -202,7 +237,7 @@ impl<'a> Run<'a> {
             }
             Step::Batch(questions) => {
                 let (asked, body) = self.batch(questions);
-                let finished = send_timed(self.program.clone(), body).await;
+                let finished = self.send_body(body).await;
                 self.judge(asked, finished).await?;
             }
             Step::StartBatch(questions) => {
@@ -260,21 +295,31 @@ impl<'a> Run<'a> {
     async fn ask(&mut self, call: Call) -> Result<(), String> {
         self.last = Some(call.clone());
         let asked = self.asked(call, true);
-        let finished = send_timed(self.program.clone(), request(&asked.call, 1).to_string()).await;
+        let finished = self.send_body(request(&asked.call, 1).to_string()).await;
         self.judge(vec![asked], finished).await
     }
 
     fn start(&mut self, call: Call) {
         self.last = Some(call.clone());
         let asked = self.asked(call, true);
-        let sending = tokio::spawn(send_timed(self.program.clone(), request(&asked.call, 1).to_string()));
+        let sending = tokio::spawn(self.send_body(request(&asked.call, 1).to_string()));
         self.started.push((vec![asked], sending));
     }
 
     fn start_batch(&mut self, questions: &[Question]) {
         let (asked, body) = self.batch(questions);
-        let sending = tokio::spawn(send_timed(self.program.clone(), body));
+        let sending = tokio::spawn(self.send_body(body));
         self.started.push((asked, sending));
+    }
+
+    /// Sends a body, with the hashes as the node shows them. Returns the answer with the true hashes.
+    fn send_body(&self, body: String) -> impl Future<Output = Finished> + use<> {
+        let (program, disguise) = (self.program.clone(), self.world.disguise().clone());
+        async move {
+            let mut finished = send_timed(program, disguise.apply(&body)).await;
+            finished.body = disguise.apply(std::str::from_utf8(&finished.body).unwrap()).into();
+            finished
+        }
     }
 
     /// Returns the calls of a batch and its body.
@@ -315,7 +360,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         self.join().await?;
-        self.program = program(&self.world, &settings(self.setting).0);
+        self.program = program(&self.world, &settings(self.setting).0, self.setting.node);
         Ok(())
     }
 
@@ -422,7 +467,9 @@ fn check(setting: Setting, programs: u32) {
     let seen = Seen::default();
     let ran = check_programs(programs, &any_program(), &setting, |steps| run_counting(setting, &seen, steps));
     println!("{setting:?}: {seen:?}");
-    seen.logs.must_reach(setting.log_sources(), ran);
+    if setting.node.has(LOGS) {
+        seen.logs.must_reach(setting.log_sources(), ran);
+    }
     ran.must_cover("an answer is gzip-compressed", 20, seen.compressed.load(Relaxed));
 }
 
@@ -434,6 +481,7 @@ const ORDINARY: Setting = Setting {
     proved: false,
     forgets: false,
     instant: false,
+    node: Node::Whole,
 };
 
 #[test]
@@ -449,6 +497,17 @@ fn every_answer_is_allowed_if_the_node_denies_orphans() {
 #[test]
 fn every_answer_is_allowed_with_full_verification() {
     check(Setting { proved: true, ..ORDINARY }, 200);
+}
+
+#[test]
+fn every_answer_is_allowed_in_front_of_six_methods() {
+    check(Setting { node: Node::SixMethods(&[]), ..ORDINARY }, 100);
+    check(Setting { node: Node::SixMethods(&[CHAIN_ID]), ..ORDINARY }, 100);
+}
+
+#[test]
+fn every_answer_is_allowed_if_hashes_do_not_match() {
+    check(Setting { node: Node::FalseHashes, ..ORDINARY }, 200);
 }
 
 #[test]
@@ -490,6 +549,8 @@ fn programs_repeat() {
         Setting { proved: true, ..ORDINARY },
         Setting { consistent: true, ..ORDINARY },
         Setting { instant: true, ..ORDINARY },
+        Setting { node: Node::SixMethods(&[]), ..ORDINARY },
+        Setting { node: Node::FalseHashes, ..ORDINARY },
         Setting { development: true, ..ORDINARY },
         Setting { followed: true, ..ORDINARY },
         Setting { followed: true, development: true, ..ORDINARY },

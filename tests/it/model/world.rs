@@ -14,12 +14,12 @@ use super::{
     judge::UNREST,
     step::{Again, Failure, Finality, LogQuery, Place, Question, Step},
 };
-use crate::support::chains;
+use crate::support::{chains, doubles::Disguise};
 
 pub type Hash = alloy_primitives::B256;
 
 /// The error with which the node refuses answers that are too large.
-const TOO_BIG: (i64, &str) = (-32008, "Response is too big");
+pub const TOO_BIG: (i64, &str) = (-32008, "Response is too big");
 
 /// The state of the node from `since` until the next state.
 #[derive(Clone, Debug)]
@@ -69,6 +69,9 @@ pub struct World {
     pub restarted: bool,
     mode: (Mode, Mode),
     lag: u64,
+    /// Exchanges hashes of blocks for others, if `is_disguised` is set.
+    disguise: Disguise,
+    is_disguised: bool,
 }
 
 /// A block from before a restart of the node.
@@ -226,9 +229,27 @@ impl World {
             restarted: false,
             mode: (Mode::Trailing, Mode::Trailing),
             lag: 0,
+            disguise: Disguise::default(),
+            is_disguised: false,
         };
         world.note();
         world
+    }
+
+    /// Gives all blocks, also later ones, other hashes for the clients.
+    pub fn put_on_disguise(&mut self) {
+        self.is_disguised = true;
+        self.blocks.iter().for_each(|hash| self.disguise_block(*hash));
+    }
+
+    fn disguise_block(&self, hash: Hash) {
+        if self.is_disguised {
+            self.disguise.exchange(hash, hash ^ Hash::repeat_byte(0xff));
+        }
+    }
+
+    pub fn disguise(&self) -> &Disguise {
+        &self.disguise
     }
 
     /// Records the current state of the node.
@@ -238,6 +259,7 @@ impl World {
         for hash in &canonical {
             if !self.blocks.contains(hash) {
                 self.blocks.push(*hash);
+                self.disguise_block(*hash);
                 for transaction in self.chain.transactions_of(*hash) {
                     if !self.transactions.contains(&transaction) {
                         self.transactions.push(transaction);
