@@ -10,4 +10,5 @@ mod drain;
 mod file_limit;
 mod http;
 mod malformed;
+mod receipts;
 mod tls;
