@@ -3,7 +3,8 @@
 //! - All entries with one tag mean one block; `eth_blockNumber` means `latest`.
 //! - `finalized` means `safe` or an ancestor of it, and `safe` means `latest` or an ancestor of it.
 //! - The rules ignore errors: an entry may fail if the chain changes during the batch. They also ignore `null` and
-//!   `0x` for `safe` and `finalized`, because the node need not know these blocks.
+//!   `0x` for `safe` and `finalized` if no entry names the block, because the node need not know these blocks. If one
+//!   does, `null` must fit that block.
 
 use bytes::Bytes;
 use holdfast::jsonrpc::Answer;
@@ -53,18 +54,19 @@ fn meanings(
                 return None;
             }
             match answer {
-                Answer::Result(result) if asked.call.is_nothing(result) && !matches!(tag, Place::Latest) => {
-                    None
+                Answer::Result(result) => {
+                    // The node need not know the block of any other tag.
+                    let says_nothing = asked.call.is_nothing(result) && !matches!(tag, Place::Latest);
+                    Some((&asked.call, result, says_nothing))
                 }
-                Answer::Result(result) => Some((&asked.call, result)),
                 Answer::Error(_) => None,
             }
         })
         .collect();
-    if tagged.is_empty() {
+    if tagged.iter().all(|(_, _, says_nothing)| *says_nothing) {
         return Ok(None);
     }
-    let fits = |block: &Hash| tagged.iter().all(|(call, result)| world.is_of_block(call, *block, result));
+    let fits = |block: &Hash| tagged.iter().all(|(call, result, _)| world.is_of_block(call, *block, result));
     let meant: Vec<_> = world.blocks.iter().filter(|block| fits(block)).copied().collect();
     if meant.is_empty() {
         return Err(format!("one tag means two blocks: {}", listed(asked, answers)));
