@@ -185,7 +185,7 @@ impl admin::Report for StatusReport {
             joined: totals.joined,
             refused: totals.refused + totals.limited,
             upstream: self.upstream_calls.calls(),
-            upkeep: totals.upkeep + totals.follow,
+            upkeep: (totals.upkeep + totals.follow).saturating_sub(totals.stale),
             memory_seconds: totals.memory_seconds,
             upstream_seconds: totals.upstream_seconds,
             cache_bytes: self.cache.sizes().1,
@@ -202,6 +202,7 @@ fn saved(totals: &Totals) -> serde_json::Value {
     json!({
         "calls": totals.saved(),
         "answered_without_upstream": totals.without_asking(),
+        "answered_after_refresh": totals.stale,
         "upkeep_calls": totals.upkeep,
         "follow_calls": totals.follow,
     })
@@ -251,6 +252,7 @@ fn methods(calls: &proxy::Metrics, durations: &Durations) -> serde_json::Value {
             "method": totals.method,
             "calls": totals.calls,
             "hits": totals.hits,
+            "stale": totals.stale,
             "joined": totals.joined,
             "misses": totals.misses,
             "not_cacheable": totals.not_cacheable,

@@ -15,7 +15,9 @@ pub struct MethodTotals {
     pub calls: u64,
     /// Calls answered from memory or from a cache tier.
     pub hits: u64,
-    /// Calls answered by joining a fetch that another call had started.
+    /// Calls answered from memory or from a cache tier, after a refresh of the view that they had started.
+    pub stale: u64,
+    /// Calls answered by joining a fetch or a refresh that another call had started.
     pub joined: u64,
     /// Calls answered by the upstream, although the method is cacheable.
     pub misses: u64,
@@ -48,6 +50,7 @@ impl MethodTotals {
             method,
             calls: counts.iter().sum(),
             hits: answered(Outcome::Hit(Source::View)) + answered(Outcome::Derived(Source::View)) + restored,
+            stale: answered(Outcome::Stale { joined: false, logs: None }),
             joined: answered(Outcome::Joined),
             misses: answered(Outcome::Stored) + answered(Outcome::Miss),
             not_cacheable: answered(Outcome::Bypass),
@@ -59,7 +62,7 @@ impl MethodTotals {
             failed: 0,
             upstream_seconds,
         };
-        let others = [totals.hits, totals.joined, totals.misses, totals.not_cacheable]
+        let others = [totals.hits, totals.stale, totals.joined, totals.misses, totals.not_cacheable]
             .into_iter()
             .chain([totals.node_errors, totals.refused]);
         totals.failed = totals.calls - others.sum::<u64>();
@@ -75,6 +78,7 @@ mod tests {
     fn every_result_counts_in_one_column() {
         let expected = |name: &str| match name {
             "hit" | "derived" | "disk" | "redis" => "hits",
+            "stale" => "stale",
             "joined" => "joined",
             "stored" | "miss" => "misses",
             "bypass" => "not_cacheable",
@@ -87,6 +91,7 @@ mod tests {
             let totals = MethodTotals::new("eth_call", counts, Snapshot::default());
             let columns = [
                 ("hits", totals.hits),
+                ("stale", totals.stale),
                 ("joined", totals.joined),
                 ("misses", totals.misses),
                 ("not_cacheable", totals.not_cacheable),

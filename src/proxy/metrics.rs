@@ -50,7 +50,9 @@ pub struct Totals {
     pub hits: u64,
     /// Hits that each cache tier served, in the order of [`TierKind::ALL`].
     pub restored: [u64; TierKind::ALL.len()],
-    /// Calls answered by joining a fetch that another call had started.
+    /// Calls answered from a cache tier or from memory, after a refresh of the view that they had started.
+    pub stale: u64,
+    /// Calls answered by joining a fetch or a refresh that another call had started.
     pub joined: u64,
     /// Calls with a method that is not allowed, with invalid parameters, or for too many logs.
     pub refused: u64,
@@ -142,19 +144,21 @@ impl LogLabels {
 
 impl Totals {
     /// Returns the number of calls answered without an upstream call of their own: from the cache, or by joining
-    /// another call's fetch. This is `upstream_calls_saved_total`.
+    /// another call's fetch or refresh. This is `upstream_calls_saved_total`.
     pub fn without_asking(&self) -> u64 {
         self.hits + self.joined
     }
 
     /// Returns the net number of upstream calls saved: [`without_asking`](Self::without_asking) less the calls made to
-    /// refresh the view and to fetch ahead of clients. The result is negative if these calls outnumber the calls saved.
+    /// refresh the view and to fetch ahead of clients. The refresh that a client's call started replaced that call, so it
+    /// is not subtracted. The result is negative if the calls made outnumber the calls saved.
     ///
     /// Additional upstream calls for one answer (retries, hedges, blocks for a proof, chain id checks) are not
     /// subtracted; `upstream_calls_total` counts every call sent.
     pub fn saved(&self) -> i64 {
         let besides = self.upkeep + self.follow;
-        i64::try_from(i128::from(self.without_asking()) - i128::from(besides)).unwrap_or(i64::MAX)
+        let answered = self.without_asking() + self.stale;
+        i64::try_from(i128::from(answered) - i128::from(besides)).unwrap_or(i64::MAX)
     }
 }
 
@@ -294,6 +298,7 @@ impl Metrics {
                 + all(CallResult::Answered(Outcome::Derived(Source::View)))
                 + restored.iter().sum::<u64>(),
             restored,
+            stale: all(CallResult::Answered(Outcome::Stale { joined: false, logs: None })),
             joined: all(CallResult::Answered(Outcome::Joined)),
             refused: all(CallResult::Error(Code::MethodNotFound))
                 + all(CallResult::Error(Code::InvalidParams))
@@ -407,7 +412,7 @@ impl Collector for Saved {
         let saved = ConstCounter::new(self.0.totals().without_asking());
         let encoder = encoder.encode_descriptor(
             "upstream_calls_saved",
-            "Client calls answered without an upstream call of their own; subtract upkeep_calls and follow_calls for the net savings",
+            "Client calls answered without an upstream call of their own; for the net savings, add calls with the outcome stale, and subtract upkeep_calls and follow_calls",
             None,
             saved.metric_type(),
         )?;

@@ -47,7 +47,8 @@ function showSaved({ calls, saved, uptime_seconds: uptime }, url) {
     fill('saved-how', ['No calls yet. Point a wallet, a dapp or an indexer at ', element('code', {}, url), '.'])
     return
   }
-  const besides = saved.upkeep_calls + saved.follow_calls
+  // A refresh that a client's call started is no call besides: it replaced that call.
+  const besides = saved.upkeep_calls + saved.follow_calls - saved.answered_after_refresh
   fill('saved-how', [`in ${span(uptime)}, after ${plural(besides, 'call')} to follow the chain`])
   set('share', calls ? percent(saved.answered_without_upstream / calls) : DASH)
   set('share-how', `${whole(saved.answered_without_upstream)} of ${plural(calls, 'call')}`)

@@ -9,13 +9,13 @@ const count = (value) => (value ? whole(value) : DASH)
 const parts = (sum) => sum.filter(([value]) => value > 0).map(([value, name]) => `${whole(value)} ${name}`).join(', ')
 
 function method(totals) {
-  const { calls, hits, joined, misses, not_cacheable: forwarded } = totals
+  const { calls, hits, stale, joined, misses, not_cacheable: forwarded } = totals
   // Forwarded calls have a column of their own, and refused ones never had a chance to be hits.
-  const cacheable = hits + joined + misses
+  const cacheable = hits + stale + joined + misses
   const errors = [[totals.node_errors, 'from the node'], [totals.refused, 'refused'], [totals.failed, 'failed']]
   return row({}, heading(totals.method === 'other' ? 'other methods' : element('code', {}, totals.method)),
     cell('Calls', whole(calls)),
-    cell('Hit ratio', cacheable ? percent(hits / cacheable) : DASH, parts([[hits, 'hits'], [joined, 'joined another call'], [misses, 'misses']])),
+    cell('Hit ratio', cacheable ? percent(hits / cacheable) : DASH, parts([[hits, 'hits'], [stale, 'after a look at the head'], [joined, 'joined another call'], [misses, 'misses']])),
     cell('Not cacheable', count(forwarded)),
     cell('Errors', count(errors.reduce((sum, [value]) => sum + value, 0)), parts(errors)),
     cell('Wait p50', time(totals.upstream_p50_seconds)),

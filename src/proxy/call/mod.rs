@@ -10,6 +10,7 @@
 //! read_call      a parsed call
 //! policy         methods that a client may call
 //! rate           rate limit of a client
+//! waited         labels answers from the cache for which a call had to wait
 //! outcome        an answer and its source
 //! slice          cuts answers out of verified content
 //! single_flight  shares one fetch among equal misses
@@ -28,3 +29,4 @@ pub(super) mod request;
 pub(super) mod result;
 pub(super) mod single_flight;
 pub(super) mod slice;
+pub(super) mod waited;

@@ -30,6 +30,13 @@ pub enum Outcome {
     Derived(Source),
     /// Loaded from a cache tier.
     Restored(TierKind),
+    /// From memory or a tier, but the call waited for a refresh of the view.
+    Stale {
+        /// Whether another call had started the refresh.
+        joined: bool,
+        /// Source and proof, if the answer is that of a call for logs.
+        logs: Option<(LogSource, LogProof)>,
+    },
     /// Fetched from the upstream and cached.
     Stored,
     /// Fetched from the upstream and not cached.
@@ -102,8 +109,20 @@ impl Outcome {
         }
     }
 
+    /// Returns the outcome of an answer that waited for a refresh of the view, which another call had started if
+    /// `joined`.
+    pub(crate) fn after_refresh(self, joined: bool) -> Self {
+        match self {
+            Self::Hit(_) | Self::Derived(_) | Self::Restored(_) => Self::Stale { joined, logs: None },
+            Self::Logs(source @ (LogSource::Bloom | LogSource::Receipts), proof) => {
+                Self::Stale { joined, logs: Some((source, proof)) }
+            }
+            outcome => outcome,
+        }
+    }
+
     /// Outcome names that clients see. Slices and entries from tiers are hits like any other.
-    pub const NAMES: [&str; 5] = ["hit", "stored", "miss", "joined", "bypass"];
+    pub const NAMES: [&str; 6] = ["hit", "stored", "miss", "joined", "bypass", "stale"];
 
     /// Returns the index of this outcome in [`NAMES`](Self::NAMES).
     pub fn index(self) -> usize {
@@ -112,8 +131,9 @@ impl Outcome {
             Self::Logs(LogSource::Bloom | LogSource::Receipts, _) => 0,
             Self::Stored | Self::Logs(LogSource::Fetched, _) => 1,
             Self::Miss | Self::Logs(LogSource::Forwarded, _) => 2,
-            Self::Joined => 3,
+            Self::Joined | Self::Stale { joined: true, .. } => 3,
             Self::Bypass => 4,
+            Self::Stale { joined: false, .. } => 5,
         }
     }
 
@@ -131,6 +151,14 @@ impl Outcome {
             Self::Hit(source) | Self::Derived(source) => source.cache_status(),
             Self::Restored(TierKind::Disk) => "holdfast; hit; detail=disk",
             Self::Restored(TierKind::Redis) => "holdfast; hit; detail=redis",
+            Self::Stale { joined, logs } => match (joined, logs.map(|(_, proof)| proof)) {
+                (false, None) => "holdfast; fwd=stale",
+                (true, None) => "holdfast; fwd=stale; collapsed",
+                (false, Some(LogProof::Proved)) => "holdfast; fwd=stale; proof=proved",
+                (true, Some(LogProof::Proved)) => "holdfast; fwd=stale; collapsed; proof=proved",
+                (false, Some(_)) => "holdfast; fwd=stale; proof=structural",
+                (true, Some(_)) => "holdfast; fwd=stale; collapsed; proof=structural",
+            },
             Self::Stored => "holdfast; fwd=miss; stored",
             Self::Miss => "holdfast; fwd=miss",
             Self::Joined => "holdfast; fwd=miss; collapsed",

@@ -33,7 +33,7 @@ pub(crate) enum ServedFrom {
     Refusal,
 }
 
-const ANSWERS: [&str; 10] = [
+const ANSWERS: [&str; 11] = [
     "hit",
     "derived",
     TierKind::Disk.as_str(),
@@ -44,6 +44,7 @@ const ANSWERS: [&str; 10] = [
     "bypass",
     "node_error",
     "upstream_limited",
+    "stale",
 ];
 
 /// Errors that a parsed call can end with.
@@ -90,13 +91,14 @@ impl CallResult {
             Self::Answered(Outcome::Restored(TierKind::Redis)) => 3,
             Self::Answered(Outcome::Stored) => 4,
             Self::Answered(Outcome::Miss) => 5,
-            Self::Answered(Outcome::Joined) => 6,
+            Self::Answered(Outcome::Joined | Outcome::Stale { joined: true, .. }) => 6,
             Self::Answered(Outcome::Bypass) => 7,
             Self::Answered(Outcome::Logs(LogSource::Bloom | LogSource::Receipts, _)) => 1,
             Self::Answered(Outcome::Logs(LogSource::Fetched, _)) => 4,
             Self::Answered(Outcome::Logs(LogSource::Forwarded, _)) => 5,
             Self::NodeError => 8,
             Self::UpstreamLimited => 9,
+            Self::Answered(Outcome::Stale { joined: false, .. }) => 10,
             Self::Error(code) => {
                 let internal = ERRORS.len() - 1;
                 ANSWERS.len() + ERRORS.iter().position(|known| *known == code).unwrap_or(internal)
@@ -159,13 +161,14 @@ mod tests {
         let all = outcomes.map(CallResult::Answered).into_iter();
         let all: Vec<_> = all
             .chain([CallResult::NodeError, CallResult::UpstreamLimited])
+            .chain([CallResult::Answered(Outcome::Stale { joined: false, logs: None })])
             .chain(ERRORS.map(CallResult::Error))
             .collect();
         let named: Vec<_> = all.iter().map(|counted| counted.as_str()).collect();
         assert_eq!(named, CallResult::names());
         let answered = ["hit", "derived", "disk", "redis", "stored", "miss", "joined", "bypass"];
         assert_eq!(named[..8], answered);
-        assert_eq!(named[8..11], ["node_error", "upstream_limited", "method_not_found"]);
+        assert_eq!(named[8..12], ["node_error", "upstream_limited", "stale", "method_not_found"]);
         assert_eq!(CallResult::Error(Code::UpstreamTimeout).as_str(), "upstream_timeout");
     }
 }

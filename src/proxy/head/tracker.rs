@@ -26,7 +26,12 @@ use crate::{
     chain::{Finalized, HeadChange, Link, Stamp},
     context::CallContext,
     eth::{BlockHash, BlockNumber, Part, Tag},
-    proxy::{call::single_flight::Coalesce, metrics::Metrics, parts::ProxyParts, reorgs::Reorgs},
+    proxy::{
+        call::{single_flight::Coalesce, waited},
+        metrics::Metrics,
+        parts::ProxyParts,
+        reorgs::Reorgs,
+    },
     timeout::timeout,
     upstream::{EndpointId, Upstream, UpstreamError},
 };
@@ -56,7 +61,8 @@ pub(crate) struct HeadTracker {
     finality: Arc<FinalityTracker>,
     upstream: Upstream,
     metrics: Metrics,
-    refreshes: Coalesce<Tag, Result<(), UpstreamError>>,
+    /// The running refreshes. Each returns whether it made an upstream call.
+    refreshes: Coalesce<Tag, Result<bool, UpstreamError>>,
     /// The running finality update.
     updating: SingleTask,
     times: Mutex<RefreshTimes>,
@@ -210,19 +216,25 @@ impl HeadTracker {
                     context.scope(async move {
                         let metrics = asking.metrics.clone();
                         let refreshed = match tag {
+                            // The upstream denied the finalized block less than a second ago, so do not ask again yet.
+                            Tag::Latest if !asking.view.tracker().may_refresh(now) => return Ok(false),
                             Tag::Latest => asking.refresh_head(wanted, now).await,
                             Tag::Safe => asking.refresh_safe(now).await,
                             Tag::Finalized => asking.refresh_finalized(now).await,
-                            Tag::Earliest | Tag::Pending => return Ok(()),
+                            Tag::Earliest | Tag::Pending => return Ok(false),
                         };
                         if !matches!(refreshed, Err(UpstreamError::Cancelled)) {
                             metrics.refreshed(tag, refreshed.is_ok());
                         }
-                        refreshed
+                        refreshed.map(|()| true)
                     })
                 },
             );
-            refreshed.await.map_or(Err(UpstreamError::Abandoned), |landed| landed.value)
+            let landed = refreshed.await.map_err(|_| UpstreamError::Abandoned)?;
+            if !matches!(landed.value, Ok(false)) {
+                waited::note_refresh(landed.joined);
+            }
+            landed.value.map(drop)
         })
     }
 
@@ -268,10 +280,6 @@ impl HeadTracker {
         wanted: Option<(Part, Arc<dyn StoreHead>)>,
         sent: Stamp,
     ) -> Result<(), UpstreamError> {
-        if !self.view.tracker().may_refresh(sent) {
-            // The upstream denied the finalized block less than a second ago, so do not ask again yet.
-            return Ok(());
-        }
         let generation = self.view.generation();
         let full = wanted.as_ref().and_then(|(part, _)| self.full_head(*part, sent));
         self.view.change(|tracker| tracker.begin_refresh(sent));

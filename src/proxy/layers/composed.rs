@@ -18,7 +18,7 @@ use super::{
 use crate::{
     eth::{LogsCall, ParamError},
     proxy::{
-        call::{outcome::Answered, read_call::ComposedCall, request::Request},
+        call::{outcome::Answered, read_call::ComposedCall, request::Request, waited},
         error::CallError,
         logs::{LogReader, LogTools},
         miss::{deflate::Deflater, respond::Missed},
@@ -104,7 +104,7 @@ where
         let (call, composer) = (missed.request.call(), &self.0.composer);
         if call.composed.is_some() {
             let (composer, limit) = (composer.clone(), composer.limit.clone());
-            let answering = async move { composer.answer(missed.request).await };
+            let answering = async move { waited::labelled(composer.answer(missed.request)).await };
             return Either::Right(Box::pin(limit.within(answering)));
         }
         // The parameters have a form that only the node knows, so nothing could prove the answer.

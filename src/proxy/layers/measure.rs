@@ -108,7 +108,9 @@ where
             if outcome.is_from_memory() {
                 this.metrics.recalled(result.len());
             }
-            if let Outcome::Logs(source, proof) = *outcome {
+            if let Outcome::Logs(source, proof) | Outcome::Stale { logs: Some((source, proof)), .. } =
+                *outcome
+            {
                 this.metrics.logs_found(source, proof);
             }
         }

@@ -297,7 +297,7 @@ fn derived(one: Outcome, other: Outcome) -> Outcome {
         (Outcome::Hit(_) | Outcome::Derived(_), Outcome::Hit(source) | Outcome::Derived(source)) => {
             Outcome::Derived(source)
         }
-        (Outcome::Hit(_) | Outcome::Derived(_), other) => other,
+        (Outcome::Hit(_) | Outcome::Derived(_) | Outcome::Stale { .. }, other) => other,
         (one, _) => one,
     }
 }

@@ -151,9 +151,11 @@ where
             Outcome::Miss | Outcome::Joined | Outcome::Bypass | Outcome::Logs(..) => {
                 FoundLogs::forwarded(logs)
             }
-            Outcome::Hit(_) | Outcome::Derived(_) | Outcome::Restored(_) | Outcome::Stored => {
-                FoundLogs { logs, source, proof: LogProof::Structural }
-            }
+            Outcome::Hit(_)
+            | Outcome::Derived(_)
+            | Outcome::Restored(_)
+            | Outcome::Stale { .. }
+            | Outcome::Stored => FoundLogs { logs, source, proof: LogProof::Structural },
         })
     }
 

@@ -21,6 +21,7 @@ use crate::{
             query_call::QueryCall,
             read_call::ReadCall,
             request::Request,
+            waited,
         },
         error::CallError,
         head::HeadTracker,
@@ -159,15 +160,15 @@ impl Inner {
         let asked = QueryCall { query, request };
         if query.tag().is_some() {
             // A query by tag takes its permit once the block is known: a refresh of the view serves all clients.
-            return Box::pin(answerer.answer(asked, None));
+            return Box::pin(waited::labelled(answerer.answer(asked, None)));
         }
-        Box::pin(async move {
+        Box::pin(waited::labelled(async move {
             let (permit, plan) = match concurrency.take(client).now_or_never() {
                 Some(permit) => (permit, plan),
                 None => (concurrency.take(client).await, None),
             };
             concurrency.with(client, permit, Box::pin(answerer.answer(asked, plan))).await
-        })
+        }))
     }
 
     async fn bypass(self: Arc<Self>, call: Call) -> Result<Answered, CallError> {

@@ -12,4 +12,5 @@ mod mismatches;
 mod prove;
 mod raw;
 mod single_flight;
+mod stale;
 mod verify;

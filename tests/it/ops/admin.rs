@@ -8,6 +8,8 @@ use serde_json::json;
 use crate::support::{
     client::{self, Client},
     eventually,
+    method::RECEIPTS,
+    nodes::heads,
     proxy::{self, Proxy},
     upstream,
 };
@@ -158,6 +160,34 @@ async fn status_reports_saved_calls_and_reorgs() {
 }
 
 #[tokio::test]
+async fn calls_on_a_development_chain_save_nothing() {
+    let node = upstream::devchain().config(|config| config.chain_id = 31337).blocks(2, 1).run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let client = client::http(&proxy);
+    for _ in 0..10 {
+        client.call("eth_blockNumber", json!([])).await;
+    }
+    // Forwarded, and a miss after a refresh.
+    client.call("eth_chainId", json!([])).await;
+    client.call(RECEIPTS, json!(["latest"])).await;
+    let status = client.get(&proxy.admin_url("/status")).await.json();
+    assert_eq!(status["calls"], 12, "{status}");
+    // The first call starts a refresh in the background, which it may join.
+    let joined = status["methods"][0]["joined"].as_i64().unwrap();
+    let counted = |column: &str| status["methods"][0][column].as_i64().unwrap();
+    assert_eq!(["calls", "hits", "misses"].map(counted), [10, 0, 0], "{status}");
+    assert_eq!(counted("stale") + joined, 10, "{status}");
+    let saved = |column: &str| status["saved"][column].as_i64().unwrap();
+    assert_eq!([saved("answered_without_upstream"), saved("answered_after_refresh")], [joined, 10 - joined]);
+    // Client calls less upstream calls for them: twelve and thirteen.
+    assert_eq!((heads(&node), saved("calls")), (11, -1), "{status}");
+    let sample = async |line: &str| metric(&client, &proxy, line).await as i64;
+    assert_eq!(sample("holdfast_upstream_calls_saved_total").await, joined);
+    let stale = sample(r#"holdfast_calls_total{method="eth_blockNumber",outcome="stale"}"#).await;
+    assert_eq!((stale, sample("holdfast_upkeep_calls_total").await), (10 - joined, saved("upkeep_calls")));
+}
+
+#[tokio::test]
 async fn status_counts_calls_by_method() {
     let node = upstream::devchain().blocks(20, 1).run().await;
     let hour = Duration::from_secs(3600);
@@ -183,12 +213,13 @@ async fn status_counts_calls_by_method() {
         ["eth_getBlockByNumber", "other", "eth_getBalance", "eth_gasPrice"],
         "unknown methods are one row, and the most frequent come first"
     );
-    let columns = ["calls", "hits", "joined", "misses", "not_cacheable", "node_errors", "refused", "failed"];
+    let columns =
+        ["calls", "hits", "stale", "joined", "misses", "not_cacheable", "node_errors", "refused", "failed"];
     for (row, expected) in [
-        (0, [4, 3, 0, 1, 0, 0, 0, 0]),
-        (1, [3, 0, 0, 0, 0, 1, 2, 0]),
-        (2, [2, 0, 0, 0, 2, 0, 0, 0]),
-        (3, [1, 0, 0, 0, 0, 0, 0, 1]),
+        (0, [4, 3, 0, 0, 1, 0, 0, 0, 0]),
+        (1, [3, 0, 0, 0, 0, 0, 1, 2, 0]),
+        (2, [2, 0, 0, 0, 0, 2, 0, 0, 0]),
+        (3, [1, 0, 0, 0, 0, 0, 0, 0, 1]),
     ] {
         let counted = columns.map(|column| methods[row][column].as_u64().unwrap());
         assert_eq!(counted, expected, "{}", methods[row]);
