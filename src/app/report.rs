@@ -26,7 +26,7 @@ use crate::{
     histogram::Snapshot,
     http,
     proxy::{self, ChainStatus, LogProof, LogSource, MethodTotals, Reorg, Status, Totals},
-    upstream::{self, EndpointStatus, Identity, IdentityState, Upstream, UpstreamError},
+    upstream::{self, EndpointStatus, Identity, IdentityState, Upstream, UpstreamError, is_development},
 };
 
 /// Reports the state of all parts of the program.
@@ -140,6 +140,7 @@ impl admin::Report for StatusReport {
                 "id": (!who.is_unknown()).then_some(who.chain_id),
                 "name": chain_name(who.chain_id),
                 "genesis": who.genesis.map(|genesis| genesis.to_string()),
+                "development": is_development(who.chain_id),
             }),
             IdentityState::Unknown(_) | IdentityState::WrongChain(_) => serde_json::Value::Null,
         };

@@ -1,4 +1,4 @@
-// Shared parts of page.mjs and page_outage.mjs: a browser, steps, and checks of the page's looks.
+// Shared parts of page.mjs, page_outage.mjs and page_development.mjs: a browser, steps, and checks of the page's looks.
 
 import { mkdir } from 'node:fs/promises'
 import path from 'node:path'

@@ -39,9 +39,9 @@ function showTop(status, url) {
   set('about', `holdfast ${status.version} · up ${span(status.uptime_seconds)} · clients at ${url}`)
 }
 
-function showSaved({ calls, saved, uptime_seconds: uptime }, url) {
-  // At the start, following the chain can cost more calls than the cache has saved.
-  set('saved', whole(Math.max(0, saved.calls)))
+function showSaved({ calls, chain, saved, uptime_seconds: uptime }, url) {
+  set('saved', whole(saved.calls))
+  $('saved-why').hidden = !chain?.development
   $('share-tile').hidden = calls === 0
   if (calls === 0) {
     fill('saved-how', ['No calls yet. Point a wallet, a dapp or an indexer at ', element('code', {}, url), '.'])

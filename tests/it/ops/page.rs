@@ -244,6 +244,28 @@ async fn browser_shows_the_page_live() {
 
 #[tokio::test]
 #[ignore = "runs in tests/run --all"]
+async fn browser_shows_negative_savings_and_their_reason() {
+    const TEST: &str = "page::browser_shows_negative_savings_and_their_reason";
+    let Some(browser) = tools::chromium(TEST) else { return };
+    let Some(mut command) = tools::node_script(TEST, "playwright-core", "page_development.mjs") else {
+        return;
+    };
+    let node = upstream::devchain().config(|config| config.chain_id = 31337).blocks(3, 2).run().await;
+    let proxy = proxy::new().upstream(&node).run().await;
+    let client = client::http(&proxy);
+    // A refresh and a fetch, then three refreshes.
+    client.call("eth_getBlockReceipts", json!(["latest"])).await;
+    for _ in 0..3 {
+        client.call("eth_blockNumber", json!([])).await;
+    }
+    command.arg(proxy.admin_url("")).arg(browser).arg(screenshots());
+    let ran = output(command).await;
+    assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));
+    print!("{}", text(&ran.stdout));
+}
+
+#[tokio::test]
+#[ignore = "runs in tests/run --all"]
 async fn browser_shows_failed_endpoints_and_refusals() {
     const TEST: &str = "page::browser_shows_failed_endpoints_and_refusals";
     let Some(browser) = tools::chromium(TEST) else { return };

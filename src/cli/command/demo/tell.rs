@@ -88,8 +88,6 @@ pub(super) fn try_it(rpc: SocketAddr, number: u64) -> Vec<String> {
 /// Returns the score in one line.
 pub(super) fn score(score: &Score) -> String {
     let Score { head, calls, hits, saved, hit_time, miss_time } = score;
-    // In the first moments, following the chain costs more calls than the cache has saved.
-    let saved = (*saved).max(0);
     let percent = if *calls == 0 { 0 } else { hits * 100 / calls };
     let mut parts = Vec::new();
     parts.extend(head.map(|head| format!("block {head}")));
@@ -221,5 +219,7 @@ mod tests {
             "block 43 · 472 calls · 335 hits (70 %) · 310 upstream calls saved · hits 999 µs, misses 999 ms"
         );
         assert_eq!(score(&Score::default()), "0 calls · 0 hits (0 %) · 0 upstream calls saved");
+        let negative = Score { calls: 1, saved: -3, ..Score::default() };
+        assert_eq!(score(&negative), "1 calls · 0 hits (0 %) · -3 upstream calls saved");
     }
 }
