@@ -126,6 +126,12 @@ impl CanonicalView {
         self.branch.window.top()
     }
 
+    /// Returns whether one node answers, and the last look at its head showed this block.
+    pub fn is_at(&self, head: Option<Link>) -> bool {
+        let is_one_node = self.rules.development || self.rules.consistent;
+        is_one_node && head.is_some() && self.head() == head && !self.lags()
+    }
+
     /// Returns the finalized block, which follows from the upstream's `finalized` tag or from the configured depth.
     pub fn finalized(&self) -> Option<(BlockNumber, BlockHash)> {
         self.finality.highest()

@@ -128,7 +128,7 @@ where
             };
         }
         for _ in 0..MAX_ATTEMPTS {
-            let since = self.tools.view.clock().now();
+            let (since, head) = (self.tools.view.clock().now(), self.tools.view.tracker().head());
             let request = request.anew();
             let Answered { answer, outcome, .. } =
                 self.content.clone().call(request.for_content(raw.query)).await?;
@@ -171,7 +171,9 @@ where
             let left = |home| self.tools.may_have_left(home, raw.query.tag(), since);
             // The node denies a block that it has just shown: it was reset, or the block left its chain.
             let is_denied = named.home().is_some() && is_nothing(request.call(), &answered.answer);
-            if depends && (is_denied || named.home().is_some_and(left)) {
+            // The content has passed this check; blocks of one node that has not moved need not link to each other.
+            let stands = || self.tools.view.tracker().is_at(head);
+            if depends && (is_denied || (named.home().is_some_and(left) && !stands())) {
                 continue;
             }
             return Ok(answered);

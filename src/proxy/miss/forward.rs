@@ -8,7 +8,7 @@ use super::{
     prove::Prover,
 };
 use crate::{
-    chain::Stamp,
+    chain::{Link, Stamp},
     eth::{Home, Tag},
     jsonrpc::Answer,
     proxy::{
@@ -108,7 +108,8 @@ impl Forwarder {
     }
 
     /// Returns whether the block of a forwarded answer may have left the chain. Refreshes the view before returning
-    /// true, because the answer may be newer than the view.
+    /// true, because the answer may be newer than the view. If one node showed the same head before and after the answer,
+    /// its blocks do not link to each other, and the answer is as canonical as the head.
     pub(super) async fn is_excluded(&self, asked: &QueryCall, forwarded: &Forwarded) -> bool {
         let view = &self.view;
         let Forwarded { answered, place, before, sent } = forwarded;
@@ -128,7 +129,17 @@ impl Forwarder {
         if asked.query.names_hash() || !may_have_left() {
             return false;
         }
-        self.head.refresh(Tag::Latest, view.clock().now()).await.is_err() || may_have_left()
+        let stands = self.still_shows(before.head).await;
+        stands.is_none_or(|stands| may_have_left() && (is_absent || !stands))
+    }
+
+    /// Looks at the head, and returns whether one node still shows `head`: then it has not moved. Several nodes may show
+    /// the same head and yet contradict each other. Returns `None` if no node shows a head.
+    pub(crate) async fn still_shows(&self, head: Option<Link>) -> Option<bool> {
+        let since = self.view.clock().now();
+        self.head.renew(Tag::Latest).await.ok()?;
+        let tracker = self.view.tracker();
+        Some(tracker.is_at(head) && tracker.refreshed().is_some_and(|sent| !sent.is_before(since)))
     }
 
     pub(super) async fn forward(&self, call: Call, outcome: Outcome) -> Result<Answered, CallError> {

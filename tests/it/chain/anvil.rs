@@ -218,6 +218,40 @@ async fn any_node_may_be_changed_through_the_proxy() {
     assert!(hits > 100, "{hits}");
 }
 
+/// After a snapshot, a reorg below it and a revert, anvil mines on a parent that it no longer shows.
+#[tokio::test]
+async fn blocks_that_do_not_link_are_answered_as_by_the_node() {
+    let Some(binary) = tools::anvil("blocks_that_do_not_link_are_answered_as_by_the_node") else { return };
+    for arguments in [&[][..], &["--chain-id", "4242"]] {
+        let node = Anvil::start(binary.clone(), arguments).await;
+        let development = ["evm_*", "anvil_*"].map(str::to_owned);
+        let proxy = proxy::new()
+            .upstream_url(node.url())
+            .config(|config| {
+                config.methods.allow.extend(development);
+                // On a development chain, the endpoint need not be `consistent`.
+                config.upstream.endpoints[0].consistent = !arguments.is_empty();
+            })
+            .run()
+            .await;
+        let (direct, through) = (client::at(node.url()), client::http(&proxy));
+        let hand = through.clone();
+        let mut changing = Changing { hand, direct, through, transactions: Vec::new() };
+        for to in 0xa000..0xa004 {
+            changing.send(to).await;
+        }
+        let snapshot = value(&changing.hand, "evm_snapshot", json!([])).await;
+        changing.change("anvil_mine", json!(["0x2"])).await;
+        changing.change("anvil_reorg", json!([4, []])).await;
+        let _ = changing.hand.ask("evm_revert", json!([snapshot])).await;
+        changing.send(0xa010).await;
+        changing.change("evm_mine", json!([])).await;
+        let block =
+            async |number| value(&changing.direct, "eth_getBlockByNumber", json!([number, false])).await;
+        assert_ne!(block("0x5").await["parentHash"], block("0x4").await["hash"], "the blocks do not link");
+    }
+}
+
 /// Makes all calls about these blocks and transactions through the proxy, and compares with the node's own answers.
 async fn all_agree(direct: &Client, through: &Client, numbers: u64, transactions: &[Value]) {
     for number in 0..=numbers {

@@ -6,6 +6,7 @@ mod canonicity;
 mod finality;
 mod follow;
 mod lag;
+mod lasting;
 mod reorgs;
 mod tags;
 mod told;
