@@ -243,6 +243,12 @@ impl CanonicalView {
         self.finality.get(link.number) == Some(link.hash)
     }
 
+    /// Returns whether this block is known to be final, and is old: older than the finalized block by `final_margin`, or
+    /// known to be final for that long.
+    pub fn is_old_final_block(&self, link: Link, now: Stamp) -> bool {
+        self.is_final_block(link) && self.finality.is_old(link, now, self.rules.final_margin)
+    }
+
     /// Returns whether taking in this head, which is on the tracked branch, makes a rollback.
     pub(super) fn rolls_back_to(&self, head: Link, now: Stamp) -> bool {
         self.head() != Some(head) && self.branch.would_roll_back(&self.rules, now)

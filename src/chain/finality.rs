@@ -227,9 +227,7 @@ impl Finality {
         }
         // An answer requested before the finalized block was known may be from an orphaned branch.
         let is_news = self.since.is_some_and(|since| !sent.is_before(since));
-        let is_enough = rules.consistent
-            || self.is_deep(link, rules.final_margin)
-            || self.ages.is_aged(link.number, sent.time, rules.final_margin);
+        let is_enough = rules.consistent || self.is_old(link, sent, rules.final_margin);
         if !is_news || !is_enough || !self.counts(sent) {
             return Ok(Taken::ForNow);
         }
@@ -271,6 +269,12 @@ impl Finality {
     fn is_deep(&self, link: Link, margin: Duration) -> bool {
         let age = link.timestamp.zip(self.timestamp).and_then(|(its, highest)| highest.checked_sub(its));
         age.is_some_and(|age| Duration::from_secs(age) >= margin)
+    }
+
+    /// Returns whether this block is older than the finalized block by `margin`, or its number had been known to be final
+    /// for that long at `sent`.
+    pub(super) fn is_old(&self, link: Link, sent: Stamp, margin: Duration) -> bool {
+        self.is_deep(link, margin) || self.ages.is_aged(link.number, sent.time, margin)
     }
 
     /// Returns whether no neighbour in the index contradicts a block.

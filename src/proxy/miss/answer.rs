@@ -386,7 +386,9 @@ impl Answerer {
                     Ok(())
                 }
                 LookupPlan::Prefetch(whole, alone) => {
-                    if Box::pin(self.prefetcher.fetch_whole(whole, arrival)).await {
+                    // If the upstream lacks the part for good, it lacks the whole, too.
+                    let is_gone = self.state.uncacheable.gone_from(alone, alone.part).is_some();
+                    if !is_gone && Box::pin(self.prefetcher.fetch_whole(whole, arrival)).await {
                         continue;
                     }
                     match self.answers.fetch(asked, alone, arrival).await? {

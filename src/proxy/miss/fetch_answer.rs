@@ -107,6 +107,15 @@ impl AnswerFetcher {
         if self.state.uncacheable.is_lacking(fetch) && self.existing.known(asked, fetch).is_some() {
             return Err(CallError::Lacking { what: fetch });
         }
+        if let Some(block) = self.state.uncacheable.gone_from(fetch, asked.query.part)
+            && self.existing.known(asked, fetch).is_some_and(|known| known.block == block)
+        {
+            let forwarded = Box::pin(self.forwarder.forward_as_asked(asked, arrival)).await?;
+            // With any other answer, an endpoint has the data after all.
+            if forwarded.answered.answer.is_null() {
+                return Ok(FetchResult::Answer(forwarded.answered));
+            }
+        }
         let before = ViewBefore::new(&self.view, asked.query);
         let Shared { value, joined, sent } = match self.fetcher.fetch(fetch, arrival).await {
             Ok(shared) => shared,
@@ -254,7 +263,7 @@ impl AnswerFetcher {
     }
 
     /// Asks again, at any endpoint, for data that must exist but that the upstream lacks. Returns `None` if the block
-    /// turns out to have left the chain.
+    /// turns out to have left the chain, and if the data is gone: then the node answers the next fetch.
     async fn insist(
         &self,
         asked: &QueryCall,
@@ -287,9 +296,22 @@ impl AnswerFetcher {
         if !is_known() {
             return Ok(None);
         }
-        self.state.uncacheable.note_lacking(fetch);
+        let gone = self.is_gone(asked, known).then_some(known.block);
+        self.state.uncacheable.note_lacking(fetch, gone);
+        if gone.is_some() {
+            return Ok(None);
+        }
         debug!(what = %fetch, method = asked.request.call().method.as_str(), "upstream lacks a known block, transaction or receipt; answering -32010");
         Err(CallError::Lacking { what: fetch })
+    }
+
+    /// Returns whether no endpoint is likely to have this part of a known block again: the block is final and old, and no
+    /// endpoint has shown the part. Nothing proves an absence, so this is never so where clients get proved data only.
+    fn is_gone(&self, asked: &QueryCall, known: Home) -> bool {
+        let is_old = |link| self.view.tracker().is_old_final_block(link, self.view.clock().now());
+        !self.prover.is_strict()
+            && self.view.cached_link(known.block).is_some_and(is_old)
+            && !self.state.uncacheable.was_shown(asked.query.part, known.block)
     }
 
     /// Fetches the block at a number, so that the view learns whether it has changed. Missing receipts alone do not

@@ -297,6 +297,7 @@ impl Fetcher {
         content: Content,
         canonical: Option<Stamp>,
     ) -> Content {
+        self.state.uncacheable.note_shown(&content);
         // Where proof is demanded, ignore unproved content and the position that it names.
         let kind = Kind::of(content.part());
         if content.level() != Level::Proved && self.verifier.demands_proof(kind) {
@@ -332,6 +333,7 @@ impl Fetcher {
 
     /// Tells the view the position of unproved content, unless headers of this chain are known to be provable.
     pub(super) async fn place_unproved(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) {
+        self.state.uncacheable.note_shown(content);
         if canonical.is_some() && !self.verifier.is_sure() {
             self.place(content, canonical).await;
         }

@@ -20,7 +20,7 @@ use crate::{
         lookup::CacheState,
     },
     upstream::UpstreamError,
-    verify::{Content, Kind, Level, Verified, Verifier},
+    verify::{Content, Demand, Kind, Level, Verified, Verifier},
 };
 
 /// Fetches the blocks and receipts that prove an answer. Cheap to clone.
@@ -47,6 +47,11 @@ impl Prover {
     /// Returns whether clients get an error instead of a wrong or unproved answer.
     pub(super) fn rejects(&self) -> bool {
         self.verifier.rejects()
+    }
+
+    /// Returns whether the operator wants proved answers only, even if parts of this chain cannot be proved.
+    pub(super) fn is_strict(&self) -> bool {
+        self.rejects() && self.verifier.config().level == Demand::Full
     }
 
     /// Returns whether the answer to this query must be proved.

@@ -1,21 +1,28 @@
 //! Errors that would last: the node stands still and answers, and so must the proxy.
 
-use std::future::ready;
+use std::{future::ready, time::Duration};
 
 use bytes::Bytes;
 use holdfast::{
     config::Config,
-    devchain::DevChain,
+    devchain::{self, DevChain, Fault, Lie, Pruned},
     jsonrpc::Answer,
     upstream::{Call, Calls, EndpointConfig, EndpointParts, InProcessTransport},
+    verify::{Demand, OnMismatch},
 };
 use serde_json::{Value, json};
+use tokio::time;
 use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
 use crate::support::{
+    chains,
     in_memory::{self, InMemory},
-    method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER, LOGS, RECEIPTS, TRANSACTION_AT_NUMBER, TRANSACTION_COUNT},
+    method::{
+        BLOCK_BY_HASH, BLOCK_BY_NUMBER, LOGS, RECEIPT, RECEIPTS, TRANSACTION, TRANSACTION_AT_NUMBER,
+        TRANSACTION_COUNT,
+    },
     nodes::{hex, truth},
+    one_node::STALE,
     upstream,
 };
 
@@ -147,6 +154,169 @@ async fn block_that_does_not_link_is_an_error_while_the_node_moves() {
             program.ask(BLOCK_BY_NUMBER, json!(["latest", true])).await;
             let (_, reply) = program.call(method, params).await;
             assert_eq!(reply["error"]["code"], -32010, "{method}: {reply}");
+        }
+    }
+}
+
+// ## Data that the node lacks for good
+
+/// Returns a chain with an hour between blocks, and a finalized block that is two blocks below the head.
+fn hourly() -> DevChain {
+    let config = devchain::Config {
+        slot_seconds: 3600,
+        safe_distance: 1,
+        finalized_distance: 2,
+        ..Default::default()
+    };
+    chains::chain(&config, 20, 3)
+}
+
+/// Part of a block that the node lacks for good.
+#[derive(Clone, Copy, Debug)]
+enum Lost {
+    Receipts,
+    Transactions,
+}
+
+impl Lost {
+    /// Shows a block to the proxy, so that it knows which transactions exist, and then lets the node lack the part.
+    async fn after_block(self, chain: &DevChain, program: &InMemory, number: u64) {
+        program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+        match self {
+            Self::Receipts => {
+                program.ask(BLOCK_BY_NUMBER, json!([hex(number), true])).await;
+                chain.fail(Fault::Null).on("eth_get*Receipt*").always();
+            }
+            Self::Transactions => {
+                let message = "response is too big".to_owned();
+                chain.fail(Fault::Error { code: -32008, message }).on("eth_getBlockBy*,true]").always();
+                // After the first call, the proxy knows that it cannot fetch the whole block.
+                for _ in 0..2 {
+                    program.ask(BLOCK_BY_NUMBER, json!([hex(number), false])).await;
+                }
+                program.ask(RECEIPTS, json!([hex(number)])).await;
+                chain.fail(Fault::Null).on("eth_getTransactionBy*").always();
+            }
+        }
+    }
+
+    /// Returns calls for the part.
+    fn calls(self, chain: &DevChain, number: u64) -> [(&'static str, Value); 2] {
+        let transaction = hex(chain.transactions_of(chain.hash_at(number).unwrap())[0]);
+        match self {
+            Self::Receipts => [(RECEIPT, json!([transaction])), (RECEIPTS, json!([hex(number)]))],
+            Self::Transactions => {
+                [(TRANSACTION, json!([transaction])), (TRANSACTION_AT_NUMBER, json!([hex(number), "0x0"]))]
+            }
+        }
+    }
+}
+
+async fn is_lacking(program: &InMemory, (method, params): (&str, Value)) -> bool {
+    let (_, reply) = program.call(method, params).await;
+    reply["error"]["code"] == -32010
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_data_that_no_node_has_shown_is_null() {
+    for lost in [Lost::Receipts, Lost::Transactions] {
+        let chain = hourly();
+        let program = in_memory::program(&chain, &Config::default());
+        lost.after_block(&chain, &program, 2).await;
+        for (method, params) in lost.calls(&chain, 2) {
+            chain.clear_calls();
+            assert_eq!(program.ask(method, params.clone()).await, Value::Null, "{method}");
+            assert!(chain.calls_total() > 4, "{method}: the proxy insists");
+            for _ in 0..3 {
+                time::sleep(Duration::from_secs(15)).await;
+                chain.clear_calls();
+                let (status, answer) = program.cached(method, params.clone()).await;
+                assert_eq!((&*status, answer), ("holdfast; fwd=miss", Value::Null), "{method}");
+                assert_eq!(chain.calls_total(), 1, "{method}: a poll costs one call");
+            }
+            time::sleep(Duration::from_secs(60)).await;
+            chain.clear_calls();
+            assert_eq!(program.ask(method, params.clone()).await, Value::Null, "{method}");
+            assert!(chain.calls_total() > 4, "{method}: the proxy insists again");
+        }
+        chain.clear_faults();
+        for (method, params) in lost.calls(&chain, 2) {
+            assert_eq!(program.ask(method, params.clone()).await, truth(&chain, method, &params), "{method}");
+            let (status, _) = program.cached(method, params).await;
+            assert!(status.contains("hit") || method == TRANSACTION_AT_NUMBER, "{method} is back: {status}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_block_that_no_node_has_shown_is_null() {
+    let chain = hourly();
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+    chain.prune_below(6, Pruned::Null);
+    for number in [2, 5] {
+        chain.clear_calls();
+        assert_eq!(program.ask(BLOCK_BY_NUMBER, json!([hex(number), true])).await, Value::Null);
+        assert_eq!(chain.calls_total(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn newer_data_that_the_node_lacks_is_an_error() {
+    // The finalized block is not older than itself, and the head is not final.
+    for number in [18, 20] {
+        let chain = hourly();
+        let program = in_memory::program(&chain, &Config::default());
+        Lost::Receipts.after_block(&chain, &program, number).await;
+        for call in Lost::Receipts.calls(&chain, number) {
+            for _ in 0..2 {
+                assert!(is_lacking(&program, call.clone()).await, "{number}: {call:?}");
+                time::sleep(STALE).await;
+            }
+        }
+    }
+}
+
+/// The proxy does not cache the receipts that it shows, because it cannot prove them.
+#[tokio::test(start_paused = true)]
+async fn old_data_that_a_node_has_shown_stays_an_error() {
+    for is_shown in [true, false] {
+        let chain = hourly();
+        let program = in_memory::program(&chain, &Config::default());
+        for number in [3, 2] {
+            program.ask(BLOCK_BY_NUMBER, json!([hex(number), true])).await;
+        }
+        program.ask(RECEIPTS, json!([hex(3)])).await;
+        if is_shown {
+            chain.fail(Lie::Field("status".to_owned(), json!("0x0"))).on(RECEIPTS).once();
+            program.ask(RECEIPTS, json!([hex(2)])).await;
+        }
+        Lost::Receipts.after_block(&chain, &program, 2).await;
+        for call in Lost::Receipts.calls(&chain, 2) {
+            assert_eq!(is_lacking(&program, call.clone()).await, is_shown, "{call:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn proved_answers_only_means_an_error_for_old_data() {
+    for on_mismatch in [OnMismatch::Reject, OnMismatch::Pass] {
+        let chain = hourly();
+        let mut config = Config::default();
+        (config.verify.level, config.verify.on_mismatch) = (Demand::Full, on_mismatch);
+        let program = in_memory::program(&chain, &config);
+        Lost::Receipts.after_block(&chain, &program, 2).await;
+        for call in Lost::Receipts.calls(&chain, 2) {
+            for _ in 0..2 {
+                let is_error = is_lacking(&program, call.clone()).await;
+                assert_eq!(is_error, on_mismatch == OnMismatch::Reject, "{call:?}");
+                time::sleep(STALE).await;
+            }
+            if on_mismatch == OnMismatch::Pass {
+                chain.clear_calls();
+                assert!(!is_lacking(&program, call.clone()).await);
+                assert_eq!(chain.calls_total(), 1, "a poll costs one call");
+            }
         }
     }
 }
