@@ -1,6 +1,6 @@
 //! Blocks above the head that clients were told of.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, ops::RangeBounds, time::Duration};
 
 use super::Stamp;
 use crate::eth::{BlockHash, BlockNumber};
@@ -13,18 +13,15 @@ pub struct ToldBlock {
     /// Hash of the block.
     pub hash: BlockHash,
     told: Stamp,
+    /// Whether no head since has reached the block.
+    is_open: bool,
 }
 
-/// The last told blocks.
+/// The last told blocks, oldest first.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ToldBlocks {
-    /// The highest block that the head has not reached yet.
-    open: Option<ToldBlock>,
-    /// Blocks that counted already, oldest first.
-    past: VecDeque<ToldBlock>,
-}
+pub(super) struct ToldBlocks(VecDeque<ToldBlock>);
 
-/// Maximum length of `past`. More blocks above the head than this come only from a wrong node.
+/// Maximum number of told blocks. More blocks above the head than this come only from a wrong node.
 const MOST: usize = 16;
 
 /// Shortest time between two told blocks with one number.
@@ -37,33 +34,30 @@ impl ToldBlocks {
     /// node causes few requests.
     pub(super) fn note(&mut self, number: BlockNumber, hash: BlockHash, now: Stamp) {
         let is_recent = |past: &ToldBlock| now.time.saturating_duration_since(past.told.time) < AGAIN;
-        if self.past.iter().any(|past| past.number == number && (past.hash == hash || is_recent(past))) {
+        if self.0.iter().any(|past| past.number == number && (past.hash == hash || is_recent(past))) {
             return;
         }
-        let told = ToldBlock { number, hash, told: now };
-        if self.past.len() == MOST {
-            self.past.pop_front();
+        if self.0.len() == MOST {
+            self.0.pop_front();
         }
-        self.past.push_back(told);
-        if self.open.is_none_or(|open| open.number <= number) {
-            self.open = Some(told);
-        }
+        self.0.push_back(ToldBlock { number, hash, told: now, is_open: true });
     }
 
     /// Returns whether an answer named a higher block after the request for a head was sent, at `sent`, and before a call
     /// arrived.
     pub(super) fn outdate(&self, sent: Stamp, arrival: Stamp) -> bool {
-        self.open.is_some_and(|open| sent.is_before(open.told) && open.told.is_before(arrival))
+        self.0.iter().any(|it| it.is_open && sent.is_before(it.told) && it.told.is_before(arrival))
     }
 
-    /// Returns the block that the answer to a request sent at `sent` should show.
+    /// Returns the highest block that the answer to a request sent at `sent` should show.
     pub(super) fn due(&self, sent: Stamp) -> Option<ToldBlock> {
-        self.open.filter(|open| open.told.is_before(sent))
+        let due = self.0.iter().filter(|it| it.is_open && it.told.is_before(sent));
+        due.max_by_key(|it| it.number).copied()
     }
 
-    /// Forgets the told block up to this number.
-    pub(super) fn close(&mut self, number: BlockNumber) {
-        self.open = self.open.filter(|open| open.number > number);
+    /// Forgets the told blocks with these numbers.
+    pub(super) fn close(&mut self, numbers: impl RangeBounds<BlockNumber>) {
+        self.0.iter_mut().filter(|it| numbers.contains(&it.number)).for_each(|it| it.is_open = false);
     }
 }
 
@@ -86,7 +80,7 @@ mod tests {
             let counts = told.outdate(before, after);
             assert!(!told.outdate(after, clock.now()) && !told.outdate(before, before));
             assert_eq!(told.due(after).is_some(), counts);
-            told.close(BlockNumber(number));
+            told.close(..=BlockNumber(number));
             assert_eq!(told.due(after), None);
             counts
         };
@@ -99,15 +93,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn highest_block_stays_open() {
+    async fn each_block_stays_open_until_a_head_reaches_it() {
         let (clock, mut told) = (Clock::default(), ToldBlocks::default());
         let hash = BlockHash(B256::repeat_byte(1));
-        for number in [7, 9, 8] {
+        let stamps = [7, 9, 8].map(|number| {
+            let before = clock.now();
             told.note(BlockNumber(number), hash, clock.now());
-        }
-        told.close(BlockNumber(8));
-        assert_eq!(told.due(clock.now()).map(|told| told.number), Some(BlockNumber(9)));
-        told.close(BlockNumber(9));
-        assert_eq!(told.due(clock.now()), None);
+            (before, clock.now())
+        });
+        let highest = |told: &ToldBlocks| told.due(clock.now()).map(|told| told.number.0);
+        // A later block hides no earlier one from a call that arrived in between.
+        assert!(stamps.iter().all(|(before, after)| told.outdate(*before, *after)));
+        assert_eq!(told.due(stamps[0].1).map(|told| told.number), Some(BlockNumber(7)));
+        told.close(..=BlockNumber(7));
+        assert!(!told.outdate(stamps[0].0, stamps[0].1) && told.outdate(stamps[0].0, stamps[1].1));
+        assert_eq!(highest(&told), Some(9));
+        told.close(BlockNumber(9)..=BlockNumber(9));
+        assert_eq!(highest(&told), Some(8));
+        told.close(..=BlockNumber(8));
+        assert_eq!(highest(&told), None);
     }
 }

@@ -128,13 +128,12 @@ impl HeaderSource {
 
     /// Returns the block that a client was told of, if the node shows it at its number, although it shows a lower head.
     pub(super) async fn or_told(&self, shown: Shown, sent: Stamp) -> Shown {
-        let told = self.view.tracker().told(sent);
-        let Some(told) = told.filter(|told| shown.link().number < told.number) else { return shown };
-        match self.fetch(told.number, sent).await {
-            Ok(Some(higher)) if higher.link().hash == told.hash => higher,
-            _ => {
-                self.view.change(|tracker| tracker.forget_told(told));
-                shown
+        loop {
+            let told = self.view.tracker().told(sent);
+            let Some(told) = told.filter(|told| shown.link().number < told.number) else { return shown };
+            match self.fetch(told.number, sent).await {
+                Ok(Some(higher)) if higher.link().hash == told.hash => return higher,
+                _ => self.view.change(|tracker| tracker.forget_told(told)),
             }
         }
     }
