@@ -69,8 +69,8 @@ impl<'a> Tags<'a> {
         });
         let is_suspended = self.view.tracker().is_suspended();
         let unpinned = link.filter(|_| pinned.is_none());
-        let link = unpinned.and_then(|link| self.instead(tag, link)).or(link);
-        let unpinned = link.filter(|_| pinned.is_none());
+        let unpinned = unpinned.map(|link| self.instead(tag, link).unwrap_or(link));
+        let link = unpinned.or(pinned);
         let fits = unpinned.map_or(Ancestry::Ancestor, |link| self.fits(tag, link));
         let meaning = match (link, tag) {
             (Some(_), _) if fits == Ancestry::Apart => TagMeaning::Apart,
@@ -89,6 +89,9 @@ impl<'a> Tags<'a> {
     /// Returns the block of another tag, if `tag` must stand for that block to keep the order of the tags in a packet:
     /// `finalized`, `safe`, `latest`. An ancestor of a final block is final, and a final block is safe.
     fn instead(&self, tag: Tag, link: Link) -> Option<Link> {
+        if tag == Tag::Latest {
+            return None;
+        }
         let (above, below) = self.bounds(tag);
         let tracker = self.view.tracker();
         // A head that is lower, although it was requested later, is what `latest` will mean.

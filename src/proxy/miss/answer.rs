@@ -226,7 +226,8 @@ impl Answerer {
                     self.head.refresh(Tag::Latest, view.clock().now()).await
                 }
                 TagMeaning::Nothing if view.tracker().is_suspended() && packet.has_several_tags(tag) => {
-                    let Some(link) = self.head.show(tag).await else { return Ok(None) };
+                    let shown = self.head.show(tag).await.map_err(CallError::Upstream)?;
+                    let Some(link) = shown else { return Ok(None) };
                     let pinned = self.lookup.pin_shown(tag, link, packet);
                     return pinned.map(Some).ok_or(CallError::Left { tag });
                 }
