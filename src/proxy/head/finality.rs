@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::{self, Instant};
-use tracing::{debug, error, warn};
+use tracing::{error, info, warn};
 
 use super::{
     background::SingleTask,
@@ -14,7 +14,9 @@ use super::{
 use crate::{
     chain::{Denied, Finalized, Link, Lookup, Stamp, Tracker},
     eth::{BlockHash, BlockNumber, Tag},
+    log_throttle::LogThrottle,
     proxy::{metrics::Metrics, parts::ProxyParts},
+    timeout::timeout,
     upstream::{EndpointId, Upstream, UpstreamError},
 };
 
@@ -32,8 +34,8 @@ const RECHECKED: Duration = Duration::from_secs(1);
 
 /// Pause between two requests for a finalized block that an answer contradicted.
 const DOUBT_PAUSE: Duration = Duration::from_secs(1);
-/// Number of these requests. They go on for longer than contradictions need to count.
-const DOUBT_REQUESTS: u32 = 20;
+/// Longest time for these requests: longer than contradictions need to count.
+const DOUBT: Duration = Duration::from_secs(20);
 
 /// Result of a check of the finalized block at an endpoint.
 pub(crate) enum FinalCheck {
@@ -58,6 +60,7 @@ pub(crate) struct FinalityTracker {
     times: Mutex<FinalityTimes>,
     /// The running task that requests a finalized block that an answer contradicted.
     settling: SingleTask,
+    log: LogThrottle,
 }
 
 #[derive(Debug, Default)]
@@ -75,7 +78,7 @@ impl FinalityTracker {
     pub(super) fn new(source: HeaderSource, parts: &ProxyParts) -> Self {
         let ProxyParts { upstream, metrics, .. } = parts.clone();
         let (view, times, settling) = (source.view.clone(), Mutex::default(), SingleTask::default());
-        Self { view, source, upstream, metrics, times, settling }
+        Self { view, source, upstream, metrics, times, settling, log: LogThrottle::default() }
     }
 
     /// Checks whether the endpoint `by`, whose head is at `head`, still has the finalized block, and updates the view.
@@ -98,7 +101,7 @@ impl FinalityTracker {
         let checked = match shown {
             Ok(shown) if shown.header.hash == hash => FinalCheck::Stands,
             Ok(shown) => {
-                self.source.check_chain(shown.by).await?;
+                self.check_chain_once(shown.by).await?;
                 self.contradicted(finalized, shown.header.hash)
             }
             Err(NotShown::Absent(by)) => self.denied(finalized, head, by).await?,
@@ -119,21 +122,37 @@ impl FinalityTracker {
         Ok(checked)
     }
 
-    /// Requests the finalized block again and again, until an endpoint shows it, or contradictions count.
+    /// Checks that an endpoint that contradicts the finalized block serves the right chain, unless earlier contradictions
+    /// have led to this check.
+    async fn check_chain_once(&self, by: Option<EndpointId>) -> Result<(), UpstreamError> {
+        let is_first = {
+            let tracker = self.view.tracker();
+            !tracker.is_doubted() && !tracker.is_suspended()
+        };
+        if is_first { self.source.check_chain(by).await } else { Ok(()) }
+    }
+
+    /// Requests the finalized block once a second, until an endpoint shows it, contradictions count, or the time is up.
     fn settle(self: &Arc<Self>) {
         let this = self.clone();
         self.settling.begin(|| async move {
-            debug!("an answer contradicts the finalized block; asking for it again before it counts");
-            for _ in 0..DOUBT_REQUESTS {
-                time::sleep(DOUBT_PAUSE).await;
-                let (finalized, head) = {
-                    let tracker = this.view.tracker();
-                    (tracker.finalized().filter(|_| tracker.is_doubted()), tracker.head())
-                };
-                let Some((finalized, head)) = finalized.zip(head) else { return };
-                // Ignore an error: the next request may get an answer.
-                let _ = this.check(finalized, head.number, None).await;
+            if this.log.is_due("contradicted") {
+                let finalized = this.view.tracker().finalized().map(|(number, _)| number.0);
+                info!(finalized, "an answer contradicts the finalized block; keeping it while asking again");
             }
+            let asking = async {
+                loop {
+                    time::sleep(DOUBT_PAUSE).await;
+                    let (finalized, head) = {
+                        let tracker = this.view.tracker();
+                        (tracker.finalized().filter(|_| tracker.is_doubted()), tracker.head())
+                    };
+                    let Some((finalized, head)) = finalized.zip(head) else { return };
+                    // Ignore an error: the next request may get an answer.
+                    let _ = this.check(finalized, head.number, None).await;
+                }
+            };
+            let _ = timeout(DOUBT, asking).await;
             this.view.change(Tracker::end_doubt);
         });
     }
@@ -187,12 +206,11 @@ impl FinalityTracker {
         }
         let has_pruned = own.is_some_and(|own| own.number > number);
         let was_suspended = self.view.tracker().is_suspended();
-        if has_pruned || !was_suspended {
-            self.source.check_chain(by).await?;
-        }
         if has_pruned {
+            self.source.check_chain(by).await?;
             return Ok(FinalCheck::Stands);
         }
+        self.check_chain_once(by).await?;
         let now = self.view.clock().now();
         match self.view.change(|tracker| tracker.deny_finalized(finalized, head, now)) {
             Denied::Doubted => {

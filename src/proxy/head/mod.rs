@@ -24,5 +24,8 @@ pub(super) mod tracker;
 pub(super) mod view;
 
 pub(super) use self::{
-    finality::FinalityTracker, full_heads::StoreHead, tracker::HeadTracker, view::SharedView,
+    finality::{FinalCheck, FinalityTracker},
+    full_heads::StoreHead,
+    tracker::HeadTracker,
+    view::SharedView,
 };

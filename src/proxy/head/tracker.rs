@@ -238,9 +238,10 @@ impl HeadTracker {
         })
     }
 
-    /// Returns the block that the upstream shows for a tag, which the view may not accept.
-    pub(crate) async fn show(&self, tag: Tag) -> Option<Link> {
-        Some(self.source.fetch(tag, self.view.clock().now()).await.ok()??.link())
+    /// Returns the block that the upstream shows for a tag, which the view may not accept; `None` if there is none.
+    pub(crate) async fn show(&self, tag: Tag) -> Result<Option<Link>, UpstreamError> {
+        let shown = self.source.fetch(tag, self.view.clock().now()).await?;
+        Ok(shown.map(|shown| shown.link()))
     }
 
     /// Ensures in the background that the view has a head. Only one task at a time does so, so that tasks do not pile up
@@ -418,10 +419,8 @@ impl HeadTracker {
         };
         Ok(match self.finality.check(finalized, link.number, shown.by).await? {
             FinalCheck::Stands => Some(ShownHead { shown, between, finalized: Some(finalized) }),
-            FinalCheck::Doubted if self.view.tracker().is_doubted() => {
-                Some(ShownHead { shown, between, finalized: None })
-            }
-            FinalCheck::Doubted | FinalCheck::Suspended | FinalCheck::Alarm => None,
+            FinalCheck::Doubted => Some(ShownHead { shown, between, finalized: None }),
+            FinalCheck::Suspended | FinalCheck::Alarm => None,
         })
     }
 

@@ -14,7 +14,7 @@ use crate::{
     eth::BlockHash,
     proxy::{
         head::{
-            FinalityTracker, SharedView,
+            FinalCheck, FinalityTracker, SharedView,
             background::{RunningTask, SingleTask},
         },
         metrics::Metrics,
@@ -143,8 +143,10 @@ impl Inner {
         if let Some((number, hash)) = finalized
             && let Some(found) = self.finality.replaced_by(number, hash, final_now).await?
         {
-            self.finality.contradicted((number, hash), found);
-            return Ok(());
+            return match self.finality.contradicted((number, hash), found) {
+                FinalCheck::Doubted => Err(UpstreamError::Empty),
+                _ => Ok(()),
+            };
         }
         let mut result = Ok(());
         for tier in unconfirmed {
