@@ -278,6 +278,7 @@ impl AnswerFetcher {
         {
             return Ok(None);
         }
+        let mut denials = 0;
         for pause in INSIST {
             // If this refresh fails, the next one may succeed.
             let _ = self.head.refresh(Tag::Latest, view.clock().now()).await;
@@ -287,7 +288,10 @@ impl AnswerFetcher {
             time::sleep(pause).await;
             match self.fetcher.fetch_anywhere(fetch).await {
                 Ok(Shared { value: Fetched::Other(answer), .. })
-                    if answer.is_null() || is_empty_list(&answer) => {}
+                    if answer.is_null() || is_empty_list(&answer) =>
+                {
+                    denials += 1;
+                }
                 Ok(Shared { value: Fetched::Short(_), .. }) | Err(_) => {}
                 Ok(shared) => return Ok(Some(shared)),
             }
@@ -296,7 +300,9 @@ impl AnswerFetcher {
         if !is_known() {
             return Ok(None);
         }
-        let gone = self.is_gone(asked, known).then_some(known.block);
+        // A failed request says nothing about the data.
+        let is_gone = denials == INSIST.len() && self.is_gone(asked, known);
+        let gone = is_gone.then_some(known.block);
         self.state.uncacheable.note_lacking(fetch, gone);
         if gone.is_some() {
             return Ok(None);
