@@ -108,6 +108,8 @@ impl Read {
         let mut blocks = Vec::with_capacity(usize::try_from(last.0 - first.0).map_or(0, |count| count + 1));
         for number in first.0..=last.0 {
             let known = tracker.lookup(BlockNumber(number), arrival);
+            // During a lag, the view does not say what is above the head.
+            let is_above = tracker.is_above_head(BlockNumber(number));
             let hash = match known {
                 Lookup::Final(hash) | Lookup::Tracked { hash, fresh: true } | Lookup::Asked(hash) => {
                     Some(hash)
@@ -116,8 +118,13 @@ impl Read {
                     return Self::Stale;
                 }
                 // Only a head that the view knows can be proved; the client may have seen it elsewhere.
-                Lookup::Above { .. } if !was_refreshed && tools.must_prove() => return Self::Stale,
+                Lookup::Above { .. } | Lookup::Unknown
+                    if is_above && !was_refreshed && tools.must_prove() =>
+                {
+                    return Self::Stale;
+                }
                 // Nodes differ about ranges that end above the head.
+                Lookup::Above { .. } | Lookup::Unknown if is_above => return Self::Unknown,
                 Lookup::Above { .. } => return Self::Unknown,
                 Lookup::Tracked { fresh: false, .. } | Lookup::Unknown => None,
             };
