@@ -32,7 +32,8 @@ function showTop(status, url) {
   if ($('state-text').textContent !== text) say(isWell ? 'Holdfast is ready' : `Holdfast is ${text}: ${reason}`)
   state(tone, text)
   const { chain } = status
-  set('where', chain ? (chain.name ? `${chain.name}, chain ${chain.id}` : `chain ${chain.id}`) : '')
+  const id = `chain ${chain?.id ?? 'without an id'}`
+  set('where', chain ? (chain.name ? `${chain.name}, ${id}` : id) : '')
   $('notice').hidden = isWell
   $('notice').dataset.tone = tone
   fill('notice', isWell ? [] : [element('b', {}, sentence(text)), ` ${reason}`])
