@@ -14,7 +14,7 @@
 //! - The tags of a batch follow the same rules as with one node.
 //! - A failure needs a reason: replicas that differ, or a chain that changed a moment ago.
 //!
-//! - No replica raises the alarm: within three equal calls, each replica is asked once.
+//! - No replica raises the alarm: within three requests for the finalized block, each replica is asked once.
 //!
 //! While replicas show two branches, the proxy may follow either.
 //!
@@ -270,10 +270,12 @@ impl Picks {
         let mut state = self.0.lock().unwrap();
         let Spread { shift, counts } = &mut *state;
         let count = counts.entry(first.clone()).or_insert(0u64);
-        let (round, turn) = (*count / 3, *count % 3);
+        // Three equal requests for a header by number reach three replicas: one of them has the finalized block.
+        let is_header = String::from_utf8_lossy(&first).starts_with(r#"eth_getBlockByNumber["0x"#)
+            && first.ends_with(b",false]");
+        let (round, turn) = if is_header { (*count / 3, *count % 3) } else { (*count, 0) };
         *count += 1;
         let mixed = keccak256([&first[..], &round.to_be_bytes(), &shift.to_be_bytes()].concat());
-        // Three equal calls reach three replicas, in an order of their own.
         let steps = if mixed[8] % 2 == 0 { turn } else { 3 - turn };
         u64::from_be_bytes(mixed[..8].try_into().unwrap()) / 2 + steps
     }
