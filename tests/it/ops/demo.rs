@@ -234,8 +234,8 @@ async fn most_calls_of_the_demo_are_hits() {
     eventually("150 calls", async || status(&said).await["calls"].as_u64() > Some(150)).await;
     let status = status(&said).await;
     let [calls, hits] = ["calls", "hits"].map(|count| status[count].as_u64().unwrap());
-    // It is about 90 % on an idle machine. On a busy one, more blocks arrive for each call.
-    assert!(hits * 100 >= calls * 70, "{hits} hits of {calls} calls");
+    // It is about 90 % on an idle machine. On a busy one, more blocks arrive for each call, and more calls wait for them.
+    assert!(hits * 2 >= calls, "{hits} hits of {calls} calls");
 }
 
 #[tokio::test]
