@@ -120,15 +120,6 @@ pub enum MethodRule {
     Key,
 }
 
-// === impl LogLimit ===
-
-impl LogLimit {
-    fn most(self) -> usize {
-        let (Self::Blocks(most) | Self::Results(most) | Self::Bytes(most)) = self;
-        most
-    }
-}
-
 // === impl MethodRule ===
 
 impl MethodRule {
@@ -167,7 +158,8 @@ impl CallError {
     /// Returns the `data` of the JSON-RPC error. For logs it is the same as Infura's.
     pub fn data(&self) -> Option<String> {
         let Self::TooManyLogs { over, first, last } = self else { return None };
-        Some(format!(r#"{{"from":"{first}","to":"{last}","limit":{}}}"#, over.most()))
+        let (LogLimit::Blocks(most) | LogLimit::Results(most) | LogLimit::Bytes(most)) = over;
+        Some(format!(r#"{{"from":"{first}","to":"{last}","limit":{most}}}"#))
     }
 
     /// Returns whether the upstream failed, rather than having no result or serving another chain.
