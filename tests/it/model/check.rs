@@ -4,10 +4,8 @@
 //! that program first, regardless of the number of programs.
 
 use std::{
-    env,
     fmt::Debug,
     fs,
-    hash::{BuildHasher, RandomState},
     io::{self, Write},
     path::Path,
     thread,
@@ -21,7 +19,7 @@ use proptest::{
 };
 use tokio::runtime::Builder;
 
-use crate::support::{in_memory::transcript, times};
+use crate::support::{in_memory::transcript, seed, times, variable};
 
 /// Number of programs of all settings together, in the gate.
 const GATE: u64 = 400;
@@ -47,7 +45,7 @@ pub fn check_programs<S: Debug + Clone>(
 ) -> ProgramCount {
     let all = variable("MODEL_PROGRAMS").unwrap_or(GATE);
     let programs = u32::try_from(all * u64::from(share) / SHARES).unwrap().max(1);
-    let first = variable("HOLDFAST_SEED").unwrap_or_else(random_seed);
+    let first = seed();
     for number in 0..programs {
         let seed = seed_of(first, number);
         match runner(seed).run(program, |steps| run(&steps).map_err(TestCaseError::fail)) {
@@ -138,15 +136,6 @@ fn difference(setting: &dyn Debug, steps: &[impl Debug], first: &RecordedRun, ag
         line(first, at),
         line(again, at)
     )
-}
-
-fn variable(name: &str) -> Option<u64> {
-    let value = env::var(name).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is not a number, such as {name}=1234")))
-}
-
-fn random_seed() -> u64 {
-    RandomState::new().hash_one(std::process::id())
 }
 
 /// Returns the seed of a program. Runs with neighbouring seeds have no other programs in common.

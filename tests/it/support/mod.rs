@@ -26,7 +26,12 @@ pub mod tools;
 pub mod upstream;
 pub mod vectors;
 
-use std::{env, future::Future, time::Duration};
+use std::{
+    env,
+    future::Future,
+    hash::{BuildHasher, RandomState},
+    time::Duration,
+};
 
 use proptest::test_runner::Config as ProptestConfig;
 use tokio::time::Instant;
@@ -51,4 +56,15 @@ pub fn times(gate: u32, all: u32) -> u32 {
 /// Returns the configuration of a slow property test; see [`times`].
 pub fn cases(gate: u32, all: u32) -> ProptestConfig {
     ProptestConfig::with_cases(times(gate, all))
+}
+
+/// Returns the seed of random tests: `HOLDFAST_SEED`, or a drawn one.
+pub fn seed() -> u64 {
+    variable("HOLDFAST_SEED").unwrap_or_else(|| RandomState::new().hash_one(std::process::id()))
+}
+
+/// Returns the number in this environment variable.
+pub fn variable(name: &str) -> Option<u64> {
+    let value = env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is not a number, such as {name}=1234")))
 }
