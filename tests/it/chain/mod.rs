@@ -1,4 +1,4 @@
-//! Answers follow the canonical chain: absence, reorgs, lag, finality, writes.
+//! Answers follow the canonical chain: absence, reorgs, replicas, lag, finality, writes.
 
 mod absence;
 mod anvil;
@@ -8,6 +8,7 @@ mod follow;
 mod lag;
 mod lasting;
 mod reorgs;
+mod replicas;
 mod tags;
 mod told;
 mod writes;
