@@ -108,7 +108,7 @@ impl Read {
         let mut blocks = Vec::with_capacity(usize::try_from(last.0 - first.0).map_or(0, |count| count + 1));
         for number in first.0..=last.0 {
             let known = tracker.lookup(BlockNumber(number), arrival);
-            // During a lag, the view does not say what is above the head.
+            // While the upstream lags, a lookup above the tracked head returns `Unknown`, not `Above`.
             let is_above = tracker.is_above_head(BlockNumber(number));
             let hash = match known {
                 Lookup::Final(hash) | Lookup::Tracked { hash, fresh: true } | Lookup::Asked(hash) => {
