@@ -479,6 +479,12 @@ impl CanonicalView {
         self.tag(self.finalized_tag, arrival)
     }
 
+    /// Returns the highest block that `safe` or `finalized` resolves to, for a call that arrived at `arrival`.
+    pub fn highest_tagged(&self, arrival: Stamp) -> Option<Link> {
+        let tagged = [self.safe(arrival), self.finalized_tag(arrival)];
+        tagged.into_iter().flatten().max_by_key(|link| link.number)
+    }
+
     pub(super) fn tag(&self, tag: Option<TaggedBlock>, arrival: Stamp) -> Option<Link> {
         tag.filter(|named| named.sent.serves(arrival, self.rules.max_staleness)).map(|named| named.link)
     }
@@ -515,6 +521,12 @@ impl CanonicalView {
         let mut tags = [self.safe, self.finalized_tag].into_iter().flatten();
         let named = tags.find(|named| named.link == tagged)?;
         Some(self.fresh.is_some_and(|fresh| !fresh.is_before(named.first_seen)))
+    }
+
+    /// Returns whether the block of `safe` or `finalized` is above a head that was requested before the tag was first seen
+    /// to stand for this block.
+    pub fn is_ahead(&self, tagged: Link) -> bool {
+        self.is_above_head(tagged.number) && self.is_head_newer(tagged) == Some(false)
     }
 
     pub(super) fn is_outdated(&self, sent: Stamp, known: Option<TaggedBlock>) -> bool {

@@ -99,10 +99,10 @@ impl FinalityTracker {
             shown => shown?,
         };
         let checked = match shown {
-            Ok(shown) if shown.header.hash == hash => FinalCheck::Stands,
+            Ok(shown) if shown.link().hash == hash => FinalCheck::Stands,
             Ok(shown) => {
                 self.check_chain_once(shown.by).await?;
-                self.contradicted(finalized, shown.header.hash)
+                self.contradicted(finalized, shown.link().hash)
             }
             Err(NotShown::Absent(by)) => self.denied(finalized, head, by).await?,
             // An error does not deny the block, because nodes report pruned blocks with many different errors. If the
@@ -405,8 +405,8 @@ impl FinalityTracker {
         final_now: BlockNumber,
     ) -> Result<Option<BlockHash>, UpstreamError> {
         match self.source.request(number, self.view.clock().now()).await? {
-            Ok(shown) if shown.header.hash == hash => Ok(None),
-            Ok(shown) => self.source.check_chain(shown.by).await.map(|()| Some(shown.header.hash)),
+            Ok(shown) if shown.link().hash == hash => Ok(None),
+            Ok(shown) => self.source.check_chain(shown.by).await.map(|()| Some(shown.link().hash)),
             Err(NotShown::Absent(Some(by)))
                 if number < final_now && self.upstream.has_reached(by, final_now) =>
             {

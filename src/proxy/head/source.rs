@@ -9,7 +9,7 @@ use super::{known::KnownAt, view::SharedView};
 use crate::{
     cache::Cache,
     chain::{Gap, Link, Stamp},
-    eth::{At, Block, BlockHash, BlockNumber, Header, Part, Query, Tag},
+    eth::{At, Block, BlockHash, BlockNumber, Part, Query, Tag},
     jsonrpc::Answer,
     proxy::{metrics::Metrics, parts::ProxyParts},
     timeout::timeout,
@@ -32,7 +32,7 @@ const FULL_HEAD_AGAIN: Duration = Duration::from_secs(60);
 
 /// A block that an endpoint showed.
 pub(crate) struct Shown {
-    pub(crate) header: Header,
+    link: Link,
     /// The block itself, if it may be stored in the cache.
     storable: Option<Content>,
     /// The endpoint that showed the block.
@@ -126,8 +126,14 @@ impl HeaderSource {
         Ok(shown)
     }
 
-    /// Returns the block that a client was told of, if the node shows it at its number, although it shows a lower head.
-    pub(super) async fn or_told(&self, shown: Shown, sent: Stamp) -> Shown {
+    /// Returns the head, or a higher block that is known although the node shows a lower head: the block of `safe` or
+    /// `finalized`, or a block that a client was told of, if the node shows it at its number.
+    pub(super) async fn or_higher(&self, mut shown: Shown, sent: Stamp) -> Shown {
+        // The node called this block safe or final, and a replica that lags does not know it.
+        let tagged = self.view.tracker().highest_tagged(sent);
+        if let Some(link) = tagged.filter(|tagged| shown.link.number < tagged.number) {
+            shown = Shown { link, storable: None, by: shown.by };
+        }
         loop {
             let told = self.view.tracker().told(sent);
             let Some(told) = told.filter(|told| shown.link().number < told.number) else { return shown };
@@ -290,15 +296,15 @@ impl HeaderSource {
     fn shown(&self, verdict: Option<Verdict>, is_finalized: bool) -> Option<Shown> {
         match verdict? {
             Verdict::Passed(content) => {
-                Some(Shown { header: header(&content)?, storable: Some(content), by: None })
+                Some(Shown { link: link(&content)?, storable: Some(content), by: None })
             }
             Verdict::Unproved(_, Some(content)) => {
                 let waits = is_finalized || self.verifier.demands_proof(Kind::Header);
                 // `Partial` is enough, because the view uses only the header. The rest of the block may follow rules
                 // that this program does not know.
                 let is_enough = content.level() >= Level::Partial || !waits || !self.verifier.is_sure();
-                let header = header(&content)?;
-                is_enough.then_some(Shown { header, storable: None, by: None })
+                let link = link(&content)?;
+                is_enough.then_some(Shown { link, storable: None, by: None })
             }
             _ => None,
         }
@@ -332,7 +338,7 @@ impl Shown {
     }
 
     pub(super) fn link(&self) -> Link {
-        Link::from(&self.header)
+        self.link
     }
 }
 
@@ -340,11 +346,11 @@ fn with_hashes(at: impl Into<At>) -> Query {
     Query::new(Part::BlockWithHashes, at)
 }
 
-/// Returns the header of a block in either form.
-fn header(content: &Content) -> Option<Header> {
+/// Returns number, hash and parent of a block in either form.
+fn link(content: &Content) -> Option<Link> {
     match content {
-        Content::Block(block) => Some(*block.header()),
-        Content::BlockWithHashes(with_hashes) => Some(*with_hashes.header()),
+        Content::Block(block) => Some(block.header().into()),
+        Content::BlockWithHashes(with_hashes) => Some(with_hashes.header().into()),
         Content::Receipts(_) | Content::Transaction(_) | Content::Receipt(_) => None,
     }
 }

@@ -384,7 +384,7 @@ impl HeadTracker {
         let Some(shown) = self.source.fetch_head(full, sent).await? else {
             return Err(UpstreamError::Empty);
         };
-        let shown = self.source.or_told(shown, sent).await;
+        let shown = self.source.or_higher(shown, sent).await;
         let link = shown.link();
         let mut between = Vec::new();
         let mut closed = None;

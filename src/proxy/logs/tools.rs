@@ -119,7 +119,7 @@ impl LogTools {
     pub(super) fn meaning(&self, tag: Tag, packet: &PacketContext) -> Option<Link> {
         match self.lookup.meaning(tag, packet) {
             TagMeaning::Block(link) => Some(link),
-            TagMeaning::Unknown | TagMeaning::Apart | TagMeaning::Unsure | TagMeaning::Nothing => None,
+            _ => None,
         }
     }
 

@@ -75,7 +75,9 @@ impl BlockLookup<'_> {
     fn head_number(&self) -> LookupPlan {
         match self.tags.meaning(Tag::Latest) {
             TagMeaning::Block(head) => LookupPlan::Hit(CachedAnswer::of_number(head.number)),
-            TagMeaning::Unknown | TagMeaning::Apart | TagMeaning::Unsure => LookupPlan::ResolveTag,
+            TagMeaning::Ahead(_) | TagMeaning::Unknown | TagMeaning::Apart | TagMeaning::Unsure => {
+                LookupPlan::ResolveTag
+            }
             TagMeaning::Nothing => self.tags.unless_due(LookupPlan::Forward),
         }
     }
@@ -265,7 +267,9 @@ impl BlockLookup<'_> {
     fn tagged(&self, tag: Tag) -> Resolved {
         match self.tags.meaning(tag) {
             TagMeaning::Block(link) => Resolved::Known { hash: link.hash, surely: true, at: None },
-            TagMeaning::Unknown | TagMeaning::Apart | TagMeaning::Unsure => Resolved::ResolveTag,
+            TagMeaning::Ahead(_) | TagMeaning::Unknown | TagMeaning::Apart | TagMeaning::Unsure => {
+                Resolved::ResolveTag
+            }
             TagMeaning::Nothing if self.tags.is_refresh_due() => Resolved::Refresh(Tag::Latest),
             TagMeaning::Nothing => Resolved::Forward,
         }

@@ -14,6 +14,8 @@ use crate::{
 pub(crate) enum TagMeaning {
     /// This block.
     Block(Link),
+    /// This block, above a head that was requested earlier: a refresh should raise the head.
+    Ahead(Link),
     /// Unknown: the tag must be refreshed.
     Unknown,
     /// A block on another branch than the blocks of the packet's other tags.
@@ -73,6 +75,9 @@ impl<'a> Tags<'a> {
         let link = unpinned.or(pinned);
         let fits = unpinned.map_or(Ancestry::Ancestor, |link| self.fits(tag, link));
         let meaning = match (link, tag) {
+            (Some(link), _) if unpinned.is_some() && self.view.tracker().is_ahead(link) => {
+                TagMeaning::Ahead(link)
+            }
             (Some(_), _) if fits == Ancestry::Apart => TagMeaning::Apart,
             (Some(_), _) if fits == Ancestry::Unsure => TagMeaning::Unsure,
             (Some(link), _) => TagMeaning::Block(self.packet.pin(tag, link)),

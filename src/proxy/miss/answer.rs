@@ -220,6 +220,11 @@ impl Answerer {
         for _ in 0..MAX_PLANS + 2 {
             let refreshed = match self.lookup.meaning(tag, packet) {
                 TagMeaning::Block(link) => return Ok(Some(link)),
+                TagMeaning::Ahead(link) => match self.head.refresh(Tag::Latest, view.clock().now()).await {
+                    // The node shows this block, even if it fails to show its head.
+                    Err(_) if !view.tracker().is_suspended() => return Ok(Some(packet.pin(tag, link))),
+                    refreshed => refreshed,
+                },
                 TagMeaning::Nothing
                     if view.tracker().is_suspended() && view.tracker().may_refresh(arrival) =>
                 {
@@ -232,11 +237,7 @@ impl Answerer {
                     return pinned.map(Some).ok_or(CallError::Left { tag });
                 }
                 TagMeaning::Nothing => return Ok(None),
-                TagMeaning::Unknown => {
-                    let refreshed = self.fetcher.refresh_for(asked.query.part, tag, arrival).await;
-                    self.raise_head(tag, arrival).await;
-                    refreshed
-                }
+                TagMeaning::Unknown => self.fetcher.refresh_for(asked.query.part, tag, arrival).await,
                 TagMeaning::Unsure => self.head.refresh(Tag::Latest, view.clock().now()).await,
                 // Each call of the packet realigns once: another call may still be waiting for its refresh.
                 TagMeaning::Apart if mem::replace(&mut realigned, true) => {
@@ -259,27 +260,9 @@ impl Answerer {
         }
         match self.lookup.meaning(tag, packet) {
             TagMeaning::Block(link) => Ok(Some(link)),
+            TagMeaning::Ahead(link) => Ok(Some(packet.pin(tag, link))),
             TagMeaning::Apart | TagMeaning::Unsure => Err(CallError::Left { tag }),
             TagMeaning::Unknown | TagMeaning::Nothing => Ok(None),
-        }
-    }
-
-    /// Refreshes the head, if it was requested before `tag` was seen to stand for a block above it. The tag has its block
-    /// even if the refresh fails.
-    async fn raise_head(&self, tag: Tag, arrival: Stamp) {
-        let is_below = {
-            let tracker = self.view.tracker();
-            let link = match tag {
-                Tag::Safe => tracker.safe(arrival),
-                Tag::Finalized => tracker.finalized_tag(arrival),
-                Tag::Latest | Tag::Earliest | Tag::Pending => None,
-            };
-            link.is_some_and(|link| {
-                tracker.is_above_head(link.number) && tracker.is_head_newer(link) == Some(false)
-            })
-        };
-        if is_below {
-            let _ = self.head.refresh(Tag::Latest, self.view.clock().now()).await;
         }
     }
 

@@ -7,12 +7,14 @@ use holdfast::{
     upstream::{Calls, EndpointConfig, EndpointParts, InProcessTransport},
 };
 use serde_json::{Value, json};
+use tokio::time;
 use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
 use crate::support::{
     in_memory::{self, InMemory},
     method::{BLOCK_BY_NUMBER, RECEIPT, TRANSACTION},
     nodes::hex,
+    one_node::STALE,
     upstream,
 };
 
@@ -83,5 +85,31 @@ async fn told_block_is_read_by_number_if_the_head_stays_lower() {
         let answer = program.ask(method, json!([transaction(&chain)])).await;
         assert_eq!(answer["blockHash"], hex(chain.head().hash), "{method}");
         head_is_shown(&chain, &program, method).await;
+    }
+}
+
+/// A replica that is ahead shows the block of a tag, and those that lag show the head and deny the block.
+#[tokio::test(start_paused = true)]
+async fn head_is_not_below_the_block_of_a_tag() {
+    for tag in ["safe", "finalized"] {
+        let behind = upstream::devchain().blocks(10, 3).chain();
+        let chain = behind.copy();
+        chain.mine_many(3, 3);
+        let ahead = chain.head();
+        let program = in_memory::program_of(vec![with_late_head(&chain, &behind)], &Config::default());
+        assert_eq!(program.ask("eth_blockNumber", json!([])).await, hex(behind.head().number));
+        chain.set_safe(ahead.number);
+        chain.set_finalized(ahead.number);
+        time::sleep(STALE).await;
+        let block = program.ask(BLOCK_BY_NUMBER, json!([tag, false])).await;
+        assert_eq!(block["hash"], hex(ahead.hash), "{tag}");
+        assert_eq!(program.ask("eth_blockNumber", json!([])).await, hex(ahead.number), "{tag}");
+        chain.rollback(3);
+        let denied = program.ask(BLOCK_BY_NUMBER, json!([hex(ahead.number), false])).await;
+        assert_eq!(denied["hash"], hex(ahead.hash), "{tag}");
+        for _ in 0..3 {
+            time::sleep(STALE).await;
+            assert_eq!(program.ask("eth_blockNumber", json!([])).await, hex(ahead.number), "{tag}");
+        }
     }
 }
