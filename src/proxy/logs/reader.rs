@@ -196,22 +196,13 @@ where
         let range = CanonicalRange::read(tools, request.packet(), from.number, to.number).await?;
         let Some(mut range) = range else { return Ok(Attempt::Forward) };
         for bound in [from, to] {
-            if let Some((tag, _)) = bound.tagged.filter(|_| !range.has(bound)) {
-                let is_batch = request.packet().calls().len() > 1;
-                return if is_batch { Err(CallError::Left { tag }) } else { Ok(Attempt::Changed) };
+            if !range.has(bound) {
+                return anew(request, bound.tagged);
             }
         }
         let tagged: Vec<_> = [from.tagged, to.tagged].into_iter().flatten().collect();
         let attempt = self.of_blocks(request, call, range, &tagged).await?;
-        if matches!(attempt, Attempt::Changed) && request.packet().calls().len() > 1 {
-            for (tag, link) in tagged {
-                // Another call of the packet was answered from this block, or the tag was pinned anew before.
-                if !request.packet().unpin(tag, link) {
-                    return Err(CallError::Left { tag });
-                }
-            }
-        }
-        Ok(attempt)
+        if matches!(attempt, Attempt::Changed) { anew(request, tagged) } else { Ok(attempt) }
     }
 
     /// Refuses a range with too many blocks, but lets the node answer if the range begins above the head.
@@ -289,4 +280,16 @@ where
         self.content.clone().call(request.for_content(Query::new(part, tag))).await?;
         Ok(packet.tag(tag).map(of_link))
     }
+}
+
+/// Plans the call again, with new blocks for these tags of a batch.
+///
+/// # Errors
+/// If another call of the batch was answered from such a block, or its tag was pinned anew before.
+fn anew(request: &Request, tagged: impl IntoIterator<Item = (Tag, Link)>) -> Result<Attempt, CallError> {
+    let packet = request.packet();
+    // Each plan of a single call has a packet of its own.
+    let is_batch = packet.calls().len() > 1;
+    let mut stuck = tagged.into_iter().filter(|(tag, link)| is_batch && !packet.unpin(*tag, *link));
+    stuck.next().map_or(Ok(Attempt::Changed), |(tag, _)| Err(CallError::Left { tag }))
 }
