@@ -181,8 +181,14 @@ impl Run<'_> {
                 let lacks_proof = self.setting.proved && self.world.refused;
                 let may_fail =
                     asked.faulty || self.world.faulty || self.world.restarted || was_lied_to || lacks_proof;
+                // The proxy keeps the order of tags if parent hashes link their blocks.
+                let is_unordered = !asked.alone
+                    && call.has_its_own_time()
+                    && self.world.has_unsafe_finality(asked.arrived, at);
                 let is_unsettled = code == UNAVAILABLE
-                    && (!self.world.is_calm(asked.arrived, at) || self.is_contradicted(asked, at));
+                    && (!self.world.is_calm(asked.arrived, at)
+                        || self.is_contradicted(asked, at)
+                        || is_unordered);
                 // A proxy that must prove all answers may always refuse: the empty receipts of the genesis prove nothing.
                 let is_unproved = self.setting.proved && code == UNPROVED;
                 let is_unserved = !self.setting.node.has(call.method)

@@ -329,6 +329,12 @@ impl World {
             && since.windows(2).all(|two| two[1].visible.starts_with(&two[0].visible))
     }
 
+    /// Returns whether the node called a block final that is above its safe block, between two moments.
+    pub fn has_unsafe_finality(&self, from: Instant, to: Instant) -> bool {
+        let mut since = self.states[self.last_at(from)..=self.last_at(to)].iter();
+        since.any(|state| state.safe.is_some() && state.safe < state.finalized)
+    }
+
     /// Returns whether the node showed more than one state between two moments.
     pub fn has_changed(&self, from: Instant, to: Instant) -> bool {
         self.last_at(from) != self.last_at(to)
