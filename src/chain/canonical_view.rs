@@ -351,9 +351,16 @@ impl CanonicalView {
         sent.is_some_and(|sent| sent.serves(arrival, self.rules.max_staleness))
     }
 
-    /// Returns whether an answer for a single transaction or receipt names a block with this number.
-    pub fn has_placed(&self, number: BlockNumber) -> bool {
-        self.placed.has_number(number)
+    /// Returns the transactions whose newest answers name a block with this number, each with that block, and whether the
+    /// answer is recent enough for a call that arrived at `arrival`.
+    pub fn placed_at(
+        &self,
+        number: BlockNumber,
+        arrival: Stamp,
+    ) -> impl Iterator<Item = (TxHash, BlockHash, bool)> {
+        let staleness = self.rules.max_staleness;
+        let placed = self.placed.at_number(number);
+        placed.map(move |(transaction, block, sent)| (transaction, block, sent.serves(arrival, staleness)))
     }
 
     /// Returns the hash that the last answer for this number named, even if that answer is old or was a list of receipts.

@@ -51,9 +51,11 @@ impl PlacedTransactions {
         self.placed.get(&transaction).filter(|placed| placed.block == block).map(|placed| placed.sent)
     }
 
-    /// Returns whether any answer names a block with this number.
-    pub(super) fn has_number(&self, number: BlockNumber) -> bool {
-        self.placed.values().any(|placed| placed.number == number)
+    /// Returns the transactions whose newest answers name a block with this number, with that block and the time of the
+    /// request.
+    pub(super) fn at_number(&self, number: BlockNumber) -> impl Iterator<Item = (TxHash, BlockHash, Stamp)> {
+        let placed = self.placed.iter().filter(move |(_, placed)| placed.number == number);
+        placed.map(|(transaction, placed)| (*transaction, placed.block, placed.sent))
     }
 
     pub(super) fn clear(&mut self) {

@@ -119,14 +119,11 @@ pub fn single_transaction_at(
     };
     equal("transactionIndex", &index.unwrap_or(place.index), &place.index)?;
     match asked {
-        At::Hash(hash) => {
-            equal("blockHash", &hash, &place.block)?;
-            return Ok(Verified::structurally(transaction.asked_of_block()));
-        }
+        At::Hash(hash) => equal("blockHash", &hash, &place.block)?,
         At::Number(number) => equal("blockNumber", &number, &place.number)?,
         At::Tag(_) | At::Tx(_) => {}
     }
-    Ok(Verified::structurally(transaction))
+    Ok(Verified::structurally(transaction.asked_in(asked)))
 }
 
 /// Checks the hash of a block.

@@ -109,6 +109,16 @@ impl Outcome {
         }
     }
 
+    /// Returns the outcome of an answer that waited for a fetch, which another call had started if `joined`. `kept` says
+    /// whether the cache has the fetched content now.
+    pub(crate) fn of_fetch(joined: bool, kept: bool) -> Self {
+        match (joined, kept) {
+            (true, _) => Self::Joined,
+            (false, true) => Self::Stored,
+            (false, false) => Self::Miss,
+        }
+    }
+
     /// Returns the outcome of an answer that waited for a refresh of the view, which another call had started if
     /// `joined`.
     pub(crate) fn after_refresh(self, joined: bool) -> Self {

@@ -15,7 +15,7 @@ use tokio::{sync::Notify, time::Instant};
 use tracing::{debug, info};
 
 use super::{
-    background::SingleTask,
+    background::{RunningTask, SingleTask},
     finality::{FinalCheck, FinalityTracker, finalized_not_shown},
     full_heads::{FullHeads, StoreHead},
     source::{FullHead, HeaderSource, Shown},
@@ -245,13 +245,13 @@ impl HeadTracker {
     }
 
     /// Ensures in the background that the view has a head. Only one task at a time does so, so that tasks do not pile up
-    /// while an upstream hangs.
-    pub(crate) fn establish_in_background(self: &Arc<Self>, arrival: Stamp) {
+    /// while an upstream hangs. Returns that task.
+    pub(crate) fn establish_in_background(self: &Arc<Self>, arrival: Stamp) -> RunningTask {
         let this = self.clone();
         self.establishing.begin(|| async move {
             // Ignore an error: the next call tries again.
             let _ = this.establish(arrival).await;
-        });
+        })
     }
 
     /// Returns the time since the head last changed.

@@ -125,11 +125,20 @@ impl BlockLookup<'_> {
         }
         let plan = self.in_block(query, content);
         match (&plan, query.number()) {
-            // An earlier single transaction named a block at this number, but does not prove which block is there.
-            (LookupPlan::Fetch(alone), Some(number))
-                if alone.number().is_some() && self.entries.view.tracker().has_placed(number) =>
-            {
-                LookupPlan::Confirm(Query::new(Part::Block, number), *alone)
+            (LookupPlan::Fetch(alone), Some(number)) if alone.number().is_some() => {
+                let placed: Vec<_> =
+                    self.entries.view.tracker().placed_at(number, self.tags.arrival).collect();
+                let recent = placed.iter().filter(|(_, _, is_recent)| *is_recent);
+                let mut answers = recent.filter_map(|(hash, block, _)| {
+                    self.entries.transaction_asked_at((number, index), *hash, *block)
+                });
+                match answers.next() {
+                    Some(answer) => answer.into_plan(),
+                    None if placed.is_empty() => LookupPlan::Fetch(query),
+                    // An earlier single transaction named a block at this number, but does not prove which block is
+                    // there.
+                    None => LookupPlan::Confirm(Query::new(Part::Block, number), *alone),
+                }
             }
             // By number, `null` means that there is no transaction at the index. By a hash that only the view has
             // named, it could also mean that the node has no such block.

@@ -70,6 +70,17 @@ impl<'a> Entries<'a> {
         Some(CachedAnswer::cached(Part::Transaction, single.bytes(), renew))
     }
 
+    /// Returns a single transaction, if the node gave it as the answer to a query by this number and index.
+    pub(super) fn transaction_asked_at(
+        &self,
+        (number, index): (BlockNumber, TxPosition),
+        hash: TxHash,
+        block: BlockHash,
+    ) -> Option<CachedAnswer> {
+        let is_asked = self.state.cache.single_transaction(block, index)?.is_asked_at(number);
+        self.transaction_answer(block, index, Some(hash)).filter(|_| is_asked)
+    }
+
     pub(super) fn receipt_answer(
         &self,
         transaction: TxHash,

@@ -23,6 +23,8 @@ use crate::{
             client_limit::ClientConcurrency,
             outcome::{Answered, Outcome},
             query_call::QueryCall,
+            single_flight::Shared,
+            waited,
         },
         error::CallError,
         head::{HeadTracker, SharedView},
@@ -41,6 +43,9 @@ const MAX_FORWARDS: usize = 2;
 
 /// Longest wait for the first answer of an upstream after the start; then unconfirmed tiers answer.
 const SILENCE: Duration = Duration::from_secs(2);
+
+/// Longest wait of a call that needs no head for the first head.
+const HEAD_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Answers queries that missed the cache.
 #[derive(Debug)]
@@ -141,9 +146,13 @@ impl Answerer {
         let view = &self.view;
         let arrival = asked.request.packet().arrival(view.clock());
         if !asked.query.names_hash() && view.tracker().head().is_none() {
-            // A client that reads only transactions needs no head, but without one the next call cannot use the
-            // cached entries.
-            self.head.establish_in_background(arrival);
+            let establishing = self.head.establish_in_background(arrival);
+            if asked.query.transaction().is_some() {
+                // A client that reads only transactions needs no head. But the view forgets answers from before the
+                // first head, so the next call could not use them.
+                waited::note_refresh(!establishing.is_ours);
+                establishing.wait(HEAD_PATIENCE).await;
+            }
         }
         match asked.query.tag() {
             Some(tag) => self.answer_tag(asked, tag, arrival).await,
@@ -319,7 +328,7 @@ impl Answerer {
         mut plan: Option<LookupPlan>,
     ) -> Result<Answered, CallError> {
         let view = &self.view;
-        let (mut denied, mut tiers_asked, mut confirmed) = (None, false, false);
+        let (mut denied, mut tiers_asked, mut confirmed, mut fetched) = (None, false, false, None);
         for _ in 0..MAX_PLANS {
             let look_up = || self.lookup.plan(asked.query, asked.request.packet());
             let plan = plan.take().unwrap_or_else(look_up);
@@ -329,8 +338,9 @@ impl Answerer {
             {
                 return Ok(answered);
             }
+            let is_place = matches!(plan, LookupPlan::Confirm(..));
             let waited = match plan {
-                LookupPlan::Hit(answer) => return Ok(self.lookup.hit(asked.query, answer)),
+                LookupPlan::Hit(answer) => return Ok(self.hit(asked, answer, fetched)),
                 LookupPlan::Forward | LookupPlan::ResolveTag => break,
                 LookupPlan::Refresh(tag) => self.head.refresh(tag, arrival).await,
                 LookupPlan::FetchHead => self.head.establish(arrival).await,
@@ -348,31 +358,25 @@ impl Answerer {
                         self.head.refresh(Tag::Latest, view.clock().now()).await
                     }
                 },
-                LookupPlan::Confirm(block, alone) => {
-                    let is_first = !mem::replace(&mut confirmed, true);
-                    if is_first && Box::pin(self.confirm_place(asked, block, arrival)).await {
-                        continue;
-                    }
-                    match self.answers.fetch(asked, alone, arrival).await? {
-                        FetchResult::Answer(answered) => return Ok(answered),
-                        FetchResult::Changed => Ok(()),
-                        FetchResult::Denied => break,
-                    }
-                }
-                LookupPlan::Renew(fetch, piece) => {
-                    if !Box::pin(self.fetcher.renew(fetch, arrival)).await
-                        && let LookupPlan::Renew(..) | LookupPlan::Hit(_) =
-                            self.lookup.plan(asked.query, asked.request.packet())
-                    {
-                        // The cached entry is still valid and canonical.
-                        return Ok(self.lookup.hit(asked.query, piece));
+                LookupPlan::Renew(fetch, _) => {
+                    fetched = Box::pin(self.fetcher.renew(fetch, arrival)).await;
+                    // If the fetch failed, the cached entry is still valid and canonical.
+                    if let LookupPlan::Renew(_, answer) | LookupPlan::Hit(answer) = look_up() {
+                        return Ok(self.hit(asked, answer, fetched));
                     }
                     Ok(())
                 }
-                LookupPlan::Prefetch(whole, alone) => {
+                LookupPlan::Confirm(whole, alone) | LookupPlan::Prefetch(whole, alone) => {
                     // If the upstream lacks the part for good, it lacks the whole, too.
-                    let is_gone = self.state.uncacheable.gone_from(alone, alone.part).is_some();
-                    if !is_gone && Box::pin(self.prefetcher.fetch_whole(whole, arrival)).await {
+                    let is_gone = || self.state.uncacheable.gone_from(alone, alone.part).is_some();
+                    let first = match is_place {
+                        true if mem::replace(&mut confirmed, true) => None,
+                        true => Box::pin(self.confirm_place(asked, whole, arrival)).await,
+                        false if is_gone() => None,
+                        false => Box::pin(self.prefetcher.fetch_whole(whole, arrival)).await,
+                    };
+                    if first.is_some() {
+                        fetched = first;
                         continue;
                     }
                     match self.answers.fetch(asked, alone, arrival).await? {
@@ -398,18 +402,29 @@ impl Answerer {
         Err(CallError::Changed)
     }
 
-    /// Fetches the block at the number that a cached single transaction or receipt names. Returns whether the block
+    /// Returns an answer from memory, for which the call made or joined a fetch with this outcome.
+    fn hit(&self, asked: &QueryCall, answer: CachedAnswer, fetched: Option<Outcome>) -> Answered {
+        let answered = self.lookup.hit(asked.query, answer);
+        Answered { outcome: fetched.unwrap_or(answered.outcome), ..answered }
+    }
+
+    /// Fetches the block at the number that a cached single transaction or receipt names. Returns the outcome if the block
     /// arrived. Removes cached single entries whose place the block contradicts.
-    async fn confirm_place(&self, asked: &QueryCall, block: Query, arrival: Stamp) -> bool {
-        let fetched = self.fetcher.fetch(block, arrival).await;
-        let (number, hash, with_hashes) = match fetched.map(|shared| shared.value) {
-            Ok(Fetched::Content(Content::Block(block))) => (block.header().number, block.hash(), None),
-            Ok(Fetched::Content(Content::BlockWithHashes(with_hashes))) => {
+    async fn confirm_place(&self, asked: &QueryCall, block: Query, arrival: Stamp) -> Option<Outcome> {
+        let Shared { value: Fetched::Content(content), joined, .. } =
+            self.fetcher.fetch(block, arrival).await.ok()?
+        else {
+            return None;
+        };
+        let fetched = Some(Outcome::of_fetch(joined, self.fetcher.is_kept(&content)));
+        let (number, hash, with_hashes) = match content {
+            Content::Block(block) => (block.header().number, block.hash(), None),
+            Content::BlockWithHashes(with_hashes) => {
                 (with_hashes.header().number, with_hashes.hash(), Some(with_hashes))
             }
-            _ => return false,
+            _ => return None,
         };
-        let Some(transaction) = asked.query.transaction() else { return true };
+        let Some(transaction) = asked.query.transaction() else { return fetched };
         let cache = &self.state.cache;
         let block = cache.block(hash);
         let is_at = |index| match (&block, &with_hashes) {
@@ -423,7 +438,7 @@ impl Answerer {
                 cache.remove_single(home.block, index);
             }
         }
-        true
+        fetched
     }
 
     /// Returns whether the error is a wrong answer that `verify.on_mismatch` lets pass.

@@ -159,11 +159,7 @@ impl AnswerFetcher {
         if !is_error && self.is_overtaken(asked, place, before, sent) {
             return Ok(FetchResult::Changed);
         }
-        let outcome = |kept| match (joined, kept) {
-            (true, _) => Outcome::Joined,
-            (false, true) => Outcome::Stored,
-            (false, false) => Outcome::Miss,
-        };
+        let outcome = |kept| Outcome::of_fetch(joined, kept);
         let content = match value {
             Fetched::Content(content) => content,
             Fetched::Short(answer) => {

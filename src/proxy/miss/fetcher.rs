@@ -10,7 +10,10 @@ use crate::{
     eth::{At, Block, BlockNumber, Home, LogsCall, Part, Place, Query, Tag, TxHash},
     jsonrpc::Answer,
     proxy::{
-        call::single_flight::{Coalesce, Shared},
+        call::{
+            outcome::Outcome,
+            single_flight::{Coalesce, Shared},
+        },
         head::{HeadTracker, SharedView, StoreHead, known::KnownAt},
         lookup::CacheState,
         metrics::Metrics,
@@ -161,16 +164,18 @@ impl Fetcher {
         shared.map_err(|_| UpstreamError::Abandoned)
     }
 
-    /// Fetches a cached entry again; returns whether it arrived. In either case, further calls within a minute do not
+    /// Fetches a cached entry again; returns the outcome, or `None` without a fetch. Further calls within a minute do not
     /// fetch it: the node may have pruned it, or may keep failing.
-    pub(super) async fn renew(self: &Arc<Self>, query: Query, arrival: Stamp) -> bool {
+    pub(super) async fn renew(self: &Arc<Self>, query: Query, arrival: Stamp) -> Option<Outcome> {
         if self.state.uncacheable.contains(query) {
-            return false;
+            return None;
         }
         let fetched = self.fetch(query, arrival).await;
         // Note the fetch even if it succeeded: if its answer may not enter the cache, every call would fetch it again.
         self.state.uncacheable.note(query);
-        fetched.is_ok_and(|shared| !matches!(shared.value, Fetched::Other(_)))
+        let joined = fetched.as_ref().is_ok_and(|shared| shared.joined);
+        let is_kept = |shared: Shared<Fetched>| matches!(shared.value, Fetched::Content(content) if self.is_kept(&content));
+        Some(Outcome::of_fetch(joined, fetched.is_ok_and(is_kept)))
     }
 
     /// Returns whether fetched content is cached now.

@@ -7,7 +7,7 @@ use crate::{
     chain::{Lookup, Stamp},
     eth::{At, BlockHash, Part, Place, Query},
     proxy::{
-        call::single_flight::Shared,
+        call::{outcome::Outcome, single_flight::Shared},
         head::SharedView,
         lookup::{CacheLookup, CacheState},
     },
@@ -35,17 +35,19 @@ impl Prefetcher {
         Self { view, state, lookup, fetcher }
     }
 
-    /// Fetches a whole block, or all its receipts; returns whether they are cached now.
-    pub(super) async fn fetch_whole(&self, whole: Query, arrival: Stamp) -> bool {
-        let fetched = self.fetcher.fetch(whole, arrival).await;
-        let is_kept = |content| self.fetcher.is_kept(content);
-        let worked =
-            matches!(&fetched, Ok(Shared { value: Fetched::Content(content), .. }) if is_kept(content));
-        if !worked && let At::Hash(block) = whole.at {
+    /// Fetches a whole block, or all its receipts. If they are cached now, returns the outcome of answers from them.
+    pub(super) async fn fetch_whole(&self, whole: Query, arrival: Stamp) -> Option<Outcome> {
+        if let Ok(Shared { value: Fetched::Content(content), joined, .. }) =
+            self.fetcher.fetch(whole, arrival).await
+            && self.fetcher.is_kept(&content)
+        {
+            return Some(Outcome::of_fetch(joined, true));
+        }
+        if let At::Hash(block) = whole.at {
             let single = if whole.part == Part::Receipts { Part::Receipt } else { Part::Transaction };
             self.lookup.prefetch().give_up(single, block);
         }
-        worked
+        None
     }
 
     /// Fetches the rest of a block if this is the second answer from it: its neighbours are likely to be next.
