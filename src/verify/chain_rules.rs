@@ -209,8 +209,8 @@ impl ChainRules {
         }
     }
 
-    /// Records that content of a listed chain is wrong.
-    pub(super) fn note_wrong(&self) {
+    /// Records that content of a listed chain is wrong, or a header cannot be proved.
+    pub(super) fn note_mismatch(&self) {
         let mut chain = self.chain.lock();
         if chain.matches_its_id.is_none() {
             chain.matches_its_id = Some(false);

@@ -457,13 +457,14 @@ impl Verifier {
         let rules = &self.0.rules;
         rules.vote(kind, at, Some(&failure));
         if rules.passes_unproved(kind) {
-            Judged::Passed(content)
-        } else if failure.is_unprovable() || !rules.provability(kind).is_known() {
-            Judged::Unproved(failure, content)
-        } else {
-            rules.note_wrong();
-            Judged::Wrong(failure)
+            return Judged::Passed(content);
         }
+        let is_listed = rules.provability(kind).is_known();
+        let is_wrong = is_listed && !failure.is_unprovable();
+        if is_wrong || (is_listed && kind == Kind::Header) {
+            rules.note_mismatch();
+        }
+        if is_wrong { Judged::Wrong(failure) } else { Judged::Unproved(failure, content) }
     }
 }
 

@@ -277,6 +277,10 @@ impl IdentityProbe {
     ) where
         F: Future<Output = Result<Answer, UpstreamError>>,
     {
+        if !is_alone && matches!(self.state(), IdentityState::Known(chain) if chain.is_unknown()) {
+            // A reload has added an endpoint beside one whose chain is unknown.
+            self.require_recheck();
+        }
         let mut backoff = Backoff::new(FIRST_PAUSE, MAX_SPARE_PAUSE);
         let mut known = self.is_confirmed();
         loop {

@@ -21,7 +21,7 @@ use crate::support::{
         TRANSACTION_AT_NUMBER,
     },
     nodes::hex,
-    upstream,
+    process, upstream,
 };
 
 /// Methods of a node besides the six operations.
@@ -242,6 +242,49 @@ async fn double_joins_a_pool_only_with_an_id_and_the_same_genesis() {
         let (statuses, _) = program.upstream.status();
         let double = statuses.into_iter().find(|status| &*status.name == "six").unwrap();
         assert_eq!(matches!(double.identity, Some(IdentityState::Known(_))), joins, "{:?}", double.identity);
+    }
+}
+
+/// A reload adds an endpoint that says its chain id.
+#[tokio::test(start_paused = true)]
+async fn endpoint_beside_an_unknown_chain_is_the_only_one_in_use() {
+    let (chain, config) = (upstream::devchain().blocks(8, 3).chain(), Config::default());
+    let double = || endpoint(&chain, &Disguise::default(), "six", &[]);
+    let program = in_memory::program_of(vec![double()], &config);
+    program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
+    assert_eq!(chain_id(&program), Some(0));
+    let full = in_memory::endpoint(&chain, "full", EndpointConfig::at(""));
+    program.upstream.replace(vec![double(), full], &config.upstream);
+    time::sleep(Duration::from_secs(10)).await;
+    let (statuses, _) = program.upstream.status();
+    let is_used = |name| {
+        let status = statuses.iter().find(|status| &*status.name == name).unwrap();
+        matches!(status.identity, Some(IdentityState::Known(_)))
+    };
+    assert!(!is_used("six") && is_used("full"));
+    program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
+    assert_eq!(chain_id(&program), Some(chain.config().chain_id));
+}
+
+#[tokio::test]
+async fn ethereums_id_with_other_data_is_one_warning() {
+    let false_header = Lie::Field("extraData".to_owned(), json!("0x77"));
+    for lie in [false_header, Lie::Field("stateRoot".to_owned(), Value::Null)] {
+        let node = upstream::devchain().config(|config| config.chain_id = 1).blocks(8, 3).run().await;
+        for method in [BLOCK_BY_HASH, BLOCK_BY_NUMBER] {
+            node.fail(lie.clone()).on(method).always();
+        }
+        let process = process::serve(&node).run().await;
+        let [by_hash, by_number, ..] = calls(&node);
+        for (method, params) in [by_hash.clone(), by_number.clone(), by_hash, by_number] {
+            let response = process.client().call(method, params).await;
+            let status = response.header("cache-status").unwrap();
+            assert!(!status.contains("hit"), "{lie:?} {method}: {status}");
+        }
+        let warnings = process.said().matches("while that is so, nothing is cached").count();
+        assert_eq!(warnings, 1, "{lie:?}: {}", process.said());
+        let status = process.client().get(&format!("{}/status", process.admin_url())).await;
+        assert!(status.text().contains("--verify structural"), "{lie:?}: {}", status.text());
     }
 }
 
