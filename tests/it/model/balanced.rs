@@ -621,8 +621,8 @@ impl<'a> Run<'a> {
             let mut blocks = shown.visible.iter().zip(kept.visible.iter()).take(highest + 1);
             blocks.any(|(shown, kept)| shown != kept)
         };
-        let mut kept = states.iter().filter(|kept| self.world.allows(call, kept, result));
-        call.names_the_head() && kept.any(contradicts)
+        let kept = states.iter().flat_map(State::heads).filter(|kept| self.world.allows(call, kept, result));
+        call.names_the_head() && kept.into_iter().any(|kept| contradicts(&kept))
     }
 
     /// Returns whether `result` is a search in which replicas left out the logs of blocks that they lack. If the proxy knows

@@ -264,6 +264,8 @@ impl Run<'_> {
         {
             return Ok(());
         }
+        // A lie about a block that a regressed node has replaced fits the view until the contradiction counts.
+        let was_lied_to = was_lied_to || (self.lies.1.is_some() && self.may_doubt(asked, at));
         let is_misplaced = || states().any(|state| self.world.allows_misplaced(call, state, result));
         if was_lied_to && is_misplaced() && (!self.setting.proved || self.world.is_true(call, result)) {
             return Ok(());

@@ -6,7 +6,7 @@ mod truth;
 use bytes::Bytes;
 use holdfast::devchain::{Config, DevChain, Fault, Lie, TagTarget as Mode};
 use serde_json::{Value, json};
-use std::{cell::RefCell, collections::HashMap, sync::Arc, time::Duration};
+use std::{cell::RefCell, collections::HashMap, iter, sync::Arc, time::Duration};
 use tokio::time::{self, Instant};
 
 use self::logs::{TrueLog, bounds_in};
@@ -37,6 +37,18 @@ pub struct State {
     /// Whether the finalized block of the state before is not on the chain.
     pub replaces_final: bool,
     mempool: Vec<Hash>,
+}
+
+impl State {
+    /// Returns this state, and the states whose heads are its safe and its finalized block.
+    pub fn heads(&self) -> impl Iterator<Item = State> {
+        let tagged = [self.safe, self.finalized].into_iter().flatten();
+        let length = tagged.map(|number| usize::try_from(number).unwrap() + 1);
+        let lower: Vec<_> = length.filter(|length| *length < self.visible.len()).collect();
+        let until = |length| State { visible: Arc::new(self.visible[..length].to_vec()), ..self.clone() };
+        let lower = lower.into_iter().map(until);
+        iter::once(self.clone()).chain(lower)
+    }
 }
 
 /// The node and its history.

@@ -222,7 +222,11 @@ impl World {
         // `latest` need not follow a node that lags.
         let heads = self.states.iter().map(|state| Some(state.visible.len() as u64 - 1));
         let tags = states.iter().flat_map(|state| [state.safe, state.finalized]).chain(heads);
-        let tags: Vec<_> = tags.filter(Option::is_some).collect();
+        // The order lowers `finalized` and `safe`, and raises `safe` to `finalized`.
+        let names_safe = call.tags().iter().any(|tag| matches!(tag, Place::Safe));
+        let shown = states.iter().flat_map(|state| [state.finalized, state.safe.filter(|_| names_safe)]);
+        let highest = shown.max().flatten();
+        let tags: Vec<_> = tags.filter(|tag| tag.is_some() && *tag <= highest).collect();
         call.has_its_own_time()
             && states.iter().any(|state| {
                 let is_visible = |tag: &&Option<u64>| **tag < Some(state.visible.len() as u64);

@@ -338,7 +338,8 @@ impl World {
     }
 
     /// Returns whether `result` is a head that the node showed before `until` and whose branch contains the head of
-    /// this state. At `latest`, the proxy does not follow a node that returns to an older block of the same branch.
+    /// this state. At `latest`, the proxy does not follow a node that returns to an older block of the same branch. The
+    /// node also showed a head if it called that block safe or final.
     pub fn allows_as_head(&self, call: &Call, state: &State, until: Instant, result: &Bytes) -> bool {
         if !call.names_the_head() {
             return false;
@@ -347,9 +348,10 @@ impl World {
         self.states
             .iter()
             .filter(|earlier| earlier.since <= until)
+            .flat_map(State::heads)
             .filter(|earlier| earlier.visible.contains(visible))
             .any(|earlier| {
-                self.allows(call, earlier, result) || self.allows_range(call, earlier, &self.states, result)
+                self.allows(call, &earlier, result) || self.allows_range(call, &earlier, &self.states, result)
             })
     }
 }
