@@ -266,14 +266,12 @@ impl SharedView {
                 tracker.forget(now);
             });
         }
-        match &before {
-            Some(before) if before.is_unknown() => {
-                info!(chain_id = chain.chain_id, "the upstream has a chain id now; clearing the cache");
-            }
-            Some(_) => {
-                warn!(chain_id = chain.chain_id, "the development chain restarted; clearing the cache");
-            }
-            None => {}
+        if let Some(before) = &before {
+            let was = (!before.is_unknown()).then_some(before.chain_id);
+            warn!(
+                chain_id = chain.chain_id,
+                was, "the upstream serves another chain now; clearing the cache"
+            );
         }
         if before.is_some() || has_loaded_other {
             // Advance the generation before clearing the cache, so that a running fetch does not store its answer

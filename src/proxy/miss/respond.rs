@@ -17,7 +17,7 @@ use crate::{
     proxy::{
         call::{
             client_limit::ClientConcurrency,
-            outcome::{Answered, Outcome, Source},
+            outcome::{Answered, Outcome},
             query_call::QueryCall,
             read_call::ReadCall,
             request::Request,
@@ -188,11 +188,14 @@ impl Inner {
         let chain = self.identity.confirm().await?;
         let known = chain.answer(call.method.as_str());
         match known {
-            Some(answer) if !is_development(chain.chain_id) => Ok(Answered::hit(answer, Source::Identity)),
+            Some(answer) if !is_development(chain.chain_id) => {
+                Ok(Answered::new(Answer::Result(answer), Outcome::Joined))
+            }
             known => {
                 let call = call.with_requirements(self.forwarder.requirements());
                 let answered = self.forwarder.forward(call, Outcome::Bypass).await?;
-                if known.is_some_and(|known| answered.answer != Answer::Result(known)) {
+                let has_id = matches!(answered.answer, Answer::Result(_)) && chain.is_unknown();
+                if has_id || known.is_some_and(|known| answered.answer != Answer::Result(known)) {
                     // The node now has another chain id, so it serves another chain.
                     self.identity.require_recheck();
                     self.forwarder.confirm_chain().await?;

@@ -93,9 +93,9 @@ impl PinnedChain {
         let pinned = self.pinned();
         match self.expected {
             Some(expected) => {
-                let genesis = pinned.and_then(|pinned| pinned.genesis);
-                let is_it = is_alone || (genesis.is_some() && genesis == identity.genesis);
-                is_it.then(|| identity.named(expected))
+                let is_it = pinned.is_none_or(|pinned| pinned.genesis == identity.genesis);
+                let is_usable = is_alone || (identity.genesis.is_some() && is_it);
+                is_usable.then(|| identity.named(expected))
             }
             None => {
                 let is_open = pinned.is_none_or(|pinned| pinned.is_unknown());

@@ -245,6 +245,37 @@ async fn double_joins_a_pool_only_with_an_id_and_the_same_genesis() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn named_doubles_with_one_genesis_make_a_pool() {
+    let chain = upstream::devchain().blocks(8, 3).chain();
+    let config = Config { chain_id: Some(chain.config().chain_id), ..Config::default() };
+    let double = |name| endpoint(&chain, &Disguise::default(), name, &[]);
+    let program = in_memory::program_of(vec![double("one"), double("two")], &config);
+    program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
+    time::sleep(Duration::from_secs(10)).await;
+    let (statuses, _) = program.upstream.status();
+    assert!(statuses.iter().all(|status| matches!(status.identity, Some(IdentityState::Known(_)))));
+}
+
+/// The node of an unknown chain begins to say its id, and a client asks for it.
+#[tokio::test(start_paused = true)]
+async fn later_id_drops_everything() {
+    let chain = upstream::devchain().blocks(8, 3).chain();
+    let refusal = Fault::Error { code: -32601, message: "the method does not exist".to_owned() };
+    for method in [CHAIN_ID, "net_version"] {
+        chain.fail(refusal.clone()).on(method).always();
+    }
+    let program = in_memory::program(&chain, &Config::default());
+    let (method, params) = calls(&chain)[0].clone();
+    program.ask(method, params.clone()).await;
+    assert!(program.cached(method, params.clone()).await.0.starts_with("holdfast; hit"));
+    assert_eq!(chain_id(&program), Some(0));
+    chain.clear_faults();
+    assert_eq!(program.ask(CHAIN_ID, json!([])).await, hex(chain.config().chain_id));
+    assert_eq!(chain_id(&program), Some(chain.config().chain_id));
+    assert!(!program.cached(method, params).await.0.contains("hit"));
+}
+
 /// A reload adds an endpoint that says its chain id.
 #[tokio::test(start_paused = true)]
 async fn endpoint_beside_an_unknown_chain_is_the_only_one_in_use() {
@@ -281,7 +312,7 @@ async fn ethereums_id_with_other_data_is_one_warning() {
             let status = response.header("cache-status").unwrap();
             assert!(!status.contains("hit"), "{lie:?} {method}: {status}");
         }
-        let warnings = process.said().matches("while that is so, nothing is cached").count();
+        let warnings = process.said().matches("nothing is cached until a proof succeeds").count();
         assert_eq!(warnings, 1, "{lie:?}: {}", process.said());
         let status = process.client().get(&format!("{}/status", process.admin_url())).await;
         assert!(status.text().contains("--verify structural"), "{lie:?}: {}", status.text());
