@@ -126,10 +126,13 @@ impl CanonicalView {
         self.branch.window.top()
     }
 
+    fn is_one_node(&self) -> bool {
+        self.rules.development || self.rules.consistent
+    }
+
     /// Returns whether one node answers, and the last look at its head showed this block.
     pub fn is_at(&self, head: Option<Link>) -> bool {
-        let is_one_node = self.rules.development || self.rules.consistent;
-        is_one_node && head.is_some() && self.head() == head && !self.lags()
+        self.is_one_node() && head.is_some() && self.head() == head && !self.lags()
     }
 
     /// Returns the finalized block, which follows from the upstream's `finalized` tag or from the configured depth.
@@ -351,16 +354,17 @@ impl CanonicalView {
         sent.is_some_and(|sent| sent.serves(arrival, self.rules.max_staleness))
     }
 
-    /// Returns the transactions whose newest answers name a block with this number, each with that block, and whether the
-    /// answer is recent enough for a call that arrived at `arrival`.
-    pub fn placed_at(
-        &self,
-        number: BlockNumber,
-        arrival: Stamp,
-    ) -> impl Iterator<Item = (TxHash, BlockHash, bool)> {
-        let staleness = self.rules.max_staleness;
-        let placed = self.placed.at_number(number);
-        placed.map(move |(transaction, block, sent)| (transaction, block, sent.serves(arrival, staleness)))
+    /// Returns whether an answer for a single transaction or receipt names a block with this number.
+    pub fn has_placed(&self, number: BlockNumber) -> bool {
+        self.placed.newest_at(number).is_some()
+    }
+
+    /// Returns the block that the newest of these answers names, if it is recent enough for a call that arrived at
+    /// `arrival`, and the view knows no block at this number.
+    pub fn placed_at(&self, number: BlockNumber, arrival: Stamp) -> Option<BlockHash> {
+        let (block, sent) = self.placed.newest_at(number)?;
+        let is_unknown = self.lookup(number, arrival) == Lookup::Unknown && !self.is_above_shown(number);
+        (is_unknown && sent.serves(arrival, self.rules.max_staleness)).then_some(block)
     }
 
     /// Returns the hash that the last answer for this number named, even if that answer is old or was a list of receipts.
@@ -486,10 +490,17 @@ impl CanonicalView {
         self.tag(self.finalized_tag, arrival)
     }
 
-    /// Returns the highest block that `safe` or `finalized` resolves to, for a call that arrived at `arrival`.
-    pub fn highest_tagged(&self, arrival: Stamp) -> Option<Link> {
-        let tagged = [self.safe(arrival), self.finalized_tag(arrival)];
-        tagged.into_iter().flatten().max_by_key(|link| link.number)
+    /// Returns the block of `safe` or `finalized` that shows that the node with this head lags. The head was requested at
+    /// `sent`.
+    pub fn tagged_above(&self, head: Link, sent: Stamp) -> Option<Link> {
+        if self.is_one_node() {
+            // It does not lag, but has rolled back.
+            return None;
+        }
+        // After a reorg, the safe block may be an orphan.
+        let safe = self.safe(sent).filter(|_| !self.excludes(head.number, head.hash));
+        let above = safe.into_iter().chain(self.finalized_tag(sent)).filter(|tag| head.number < tag.number);
+        above.max_by_key(|tag| tag.number)
     }
 
     pub(super) fn tag(&self, tag: Option<TaggedBlock>, arrival: Stamp) -> Option<Link> {

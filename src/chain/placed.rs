@@ -51,11 +51,10 @@ impl PlacedTransactions {
         self.placed.get(&transaction).filter(|placed| placed.block == block).map(|placed| placed.sent)
     }
 
-    /// Returns the transactions whose newest answers name a block with this number, with that block and the time of the
-    /// request.
-    pub(super) fn at_number(&self, number: BlockNumber) -> impl Iterator<Item = (TxHash, BlockHash, Stamp)> {
-        let placed = self.placed.iter().filter(move |(_, placed)| placed.number == number);
-        placed.map(|(transaction, placed)| (*transaction, placed.block, placed.sent))
+    /// Returns the block in the newest answer that names a block with this number, and when it was requested.
+    pub(super) fn newest_at(&self, number: BlockNumber) -> Option<(BlockHash, Stamp)> {
+        let named = self.placed.values().filter(|placed| placed.number == number);
+        named.max_by_key(|placed| placed.sent.order).map(|placed| (placed.block, placed.sent))
     }
 
     pub(super) fn clear(&mut self) {

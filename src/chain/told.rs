@@ -1,6 +1,6 @@
 //! Blocks above the head that clients were told of.
 
-use std::{collections::VecDeque, ops::RangeBounds, time::Duration};
+use std::{collections::VecDeque, time::Duration};
 
 use super::Stamp;
 use crate::eth::{BlockHash, BlockNumber};
@@ -55,9 +55,9 @@ impl ToldBlocks {
         due.max_by_key(|it| it.number).copied()
     }
 
-    /// Forgets the told blocks with these numbers.
-    pub(super) fn close(&mut self, numbers: impl RangeBounds<BlockNumber>) {
-        self.0.iter_mut().filter(|it| numbers.contains(&it.number)).for_each(|it| it.is_open = false);
+    /// Forgets the told blocks for which `is_reached` is true.
+    pub(super) fn close(&mut self, is_reached: impl Fn(&ToldBlock) -> bool) {
+        self.0.iter_mut().filter(|it| is_reached(it)).for_each(|it| it.is_open = false);
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
             let counts = told.outdate(before, after);
             assert!(!told.outdate(after, clock.now()) && !told.outdate(before, before));
             assert_eq!(told.due(after).is_some(), counts);
-            told.close(..=BlockNumber(number));
+            told.close(|it| it.number.0 <= number);
             assert_eq!(told.due(after), None);
             counts
         };
@@ -105,12 +105,12 @@ mod tests {
         // A later block hides no earlier one from a call that arrived in between.
         assert!(stamps.iter().all(|(before, after)| told.outdate(*before, *after)));
         assert_eq!(told.due(stamps[0].1).map(|told| told.number), Some(BlockNumber(7)));
-        told.close(..=BlockNumber(7));
+        told.close(|it| it.number.0 <= 7);
         assert!(!told.outdate(stamps[0].0, stamps[0].1) && told.outdate(stamps[0].0, stamps[1].1));
         assert_eq!(highest(&told), Some(9));
-        told.close(BlockNumber(9)..=BlockNumber(9));
+        told.close(|it| it.number.0 == 9);
         assert_eq!(highest(&told), Some(8));
-        told.close(..=BlockNumber(8));
+        told.close(|it| it.number.0 <= 8);
         assert_eq!(highest(&told), None);
     }
 }

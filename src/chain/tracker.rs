@@ -96,7 +96,7 @@ impl Tracker {
             self.view.branch.observe_head(head, between, &self.view.rules, now)
         };
         self.view.fresh = Some(sent);
-        self.view.told.close(..=head.number);
+        self.view.told.close(|told| told.number <= head.number);
         if let (Some(lowest), Some(bottom)) = (lowest, self.view.branch.window.bottom())
             && lowest.number < bottom.number
         {
@@ -136,7 +136,7 @@ impl Tracker {
 
     /// Forgets the block above the head that a client was told of: the node does not show it.
     pub fn forget_told(&mut self, told: ToldBlock) {
-        self.view.told.close(told.number..=told.number);
+        self.view.told.close(|it| *it == told);
     }
 
     // ## A finalized block that the upstream contradicts

@@ -137,8 +137,8 @@ impl ChainRules {
             _ if configured == Demand::Structural => "set by verify.level",
             _ if chain.id.is_none() => "the chain is not known yet",
             (Provability::Known, _) if chain.matches_its_id == Some(false) => {
-                "nothing is cached: the node's data does not match the rules of this chain id. For a test chain with \
-                 this id, use --verify structural"
+                "nothing is cached: the node's blocks cannot be proved by the rules of this chain id. Update Holdfast \
+                 after a fork; for a test chain with this id, use --verify structural"
             }
             (Provability::Known, _) => "the chain is listed as following Ethereum's rules",
             (Provability::Undecided(_), _) => {
@@ -216,8 +216,8 @@ impl ChainRules {
             chain.matches_its_id = Some(false);
             warn!(
                 chain_id = chain.id.unwrap_or_default(),
-                "the node's data does not match the rules of this chain id: while that is so, nothing is cached. For a \
-                 test chain with this id, use --verify structural"
+                "the node's blocks cannot be proved by the rules of this chain id: nothing is cached until a proof \
+                 succeeds. Update Holdfast after a fork; for a test chain with this id, use --verify structural"
             );
         }
     }

@@ -136,7 +136,7 @@ impl FinalityTracker {
     fn settle(self: &Arc<Self>) {
         let this = self.clone();
         self.settling.begin(|| async move {
-            if this.log.is_due("contradicted") {
+            if this.view.tracker().is_doubted() && this.log.is_due("contradicted") {
                 let finalized = this.view.tracker().finalized().map(|(number, _)| number.0);
                 info!(finalized, "an answer contradicts the finalized block; keeping it while asking again");
             }

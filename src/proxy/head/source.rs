@@ -126,19 +126,19 @@ impl HeaderSource {
         Ok(shown)
     }
 
-    /// Returns the head, or a higher block that is known although the node shows a lower head: the block of `safe` or
-    /// `finalized`, or a block that a client was told of, if the node shows it at its number.
-    pub(super) async fn or_higher(&self, mut shown: Shown, sent: Stamp) -> Shown {
-        // The node called this block safe or final, and a replica that lags does not know it.
-        let tagged = self.view.tracker().highest_tagged(sent);
-        if let Some(link) = tagged.filter(|tagged| shown.link.number < tagged.number) {
-            shown = Shown { link, storable: None, by: shown.by };
-        }
+    /// Returns the head that the node shows, or a higher block: the block of `safe` or `finalized`, or a block that an
+    /// answer named and that the node still shows at its number.
+    pub(super) async fn or_higher(&self, shown: Shown, sent: Stamp) -> Shown {
+        let tagged = self.view.tracker().tagged_above(shown.link, sent);
+        let shown = match tagged {
+            Some(link) => Shown { link, storable: None, by: shown.by },
+            None => shown,
+        };
         loop {
             let told = self.view.tracker().told(sent);
-            let Some(told) = told.filter(|told| shown.link().number < told.number) else { return shown };
+            let Some(told) = told.filter(|told| shown.link.number < told.number) else { return shown };
             match self.fetch(told.number, sent).await {
-                Ok(Some(higher)) if higher.link().hash == told.hash => return higher,
+                Ok(Some(higher)) if higher.link.hash == told.hash => return higher,
                 _ => self.view.change(|tracker| tracker.forget_told(told)),
             }
         }

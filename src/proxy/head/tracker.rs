@@ -241,6 +241,7 @@ impl HeadTracker {
     /// Returns the block that the upstream shows for a tag, which the view may not accept; `None` if there is none.
     pub(crate) async fn show(&self, tag: Tag) -> Result<Option<Link>, UpstreamError> {
         let shown = self.source.fetch(tag, self.view.clock().now()).await?;
+        waited::note_refresh(false);
         Ok(shown.map(|shown| shown.link()))
     }
 
@@ -384,6 +385,7 @@ impl HeadTracker {
         let Some(shown) = self.source.fetch_head(full, sent).await? else {
             return Err(UpstreamError::Empty);
         };
+        let own = shown.link().number;
         let shown = self.source.or_higher(shown, sent).await;
         let link = shown.link();
         let mut between = Vec::new();
@@ -417,7 +419,7 @@ impl HeadTracker {
             }
             return Ok(Some(ShownHead { shown, between, finalized: None }));
         };
-        Ok(match self.finality.check(finalized, link.number, shown.by).await? {
+        Ok(match self.finality.check(finalized, own, shown.by).await? {
             FinalCheck::Stands => Some(ShownHead { shown, between, finalized: Some(finalized) }),
             FinalCheck::Doubted => Some(ShownHead { shown, between, finalized: None }),
             FinalCheck::Suspended | FinalCheck::Alarm => None,

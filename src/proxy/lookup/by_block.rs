@@ -75,10 +75,8 @@ impl BlockLookup<'_> {
     fn head_number(&self) -> LookupPlan {
         match self.tags.meaning(Tag::Latest) {
             TagMeaning::Block(head) => LookupPlan::Hit(CachedAnswer::of_number(head.number)),
-            TagMeaning::Ahead(_) | TagMeaning::Unknown | TagMeaning::Apart | TagMeaning::Unsure => {
-                LookupPlan::ResolveTag
-            }
             TagMeaning::Nothing => self.tags.unless_due(LookupPlan::Forward),
+            _ => LookupPlan::ResolveTag,
         }
     }
 
@@ -125,20 +123,14 @@ impl BlockLookup<'_> {
         }
         let plan = self.in_block(query, content);
         match (&plan, query.number()) {
-            (LookupPlan::Fetch(alone), Some(number)) if alone.number().is_some() => {
-                let placed: Vec<_> =
-                    self.entries.view.tracker().placed_at(number, self.tags.arrival).collect();
-                let recent = placed.iter().filter(|(_, _, is_recent)| *is_recent);
-                let mut answers = recent.filter_map(|(hash, block, _)| {
-                    self.entries.transaction_asked_at((number, index), *hash, *block)
-                });
-                match answers.next() {
-                    Some(answer) => answer.into_plan(),
-                    None if placed.is_empty() => LookupPlan::Fetch(query),
-                    // An earlier single transaction named a block at this number, but does not prove which block is
-                    // there.
-                    None => LookupPlan::Confirm(Query::new(Part::Block, number), *alone),
-                }
+            (LookupPlan::Fetch(alone), Some(number))
+                if alone.number().is_some() && self.entries.view.tracker().has_placed(number) =>
+            {
+                let recent = self.entries.transaction_at(number, index, self.tags.arrival);
+                // Without a recent answer to this query, an earlier single transaction named a block at this number, but
+                // does not prove which block is there.
+                let confirm = || LookupPlan::Confirm(Query::new(Part::Block, number), *alone);
+                recent.map_or_else(confirm, CachedAnswer::into_plan)
             }
             // By number, `null` means that there is no transaction at the index. By a hash that only the view has
             // named, it could also mean that the node has no such block.
@@ -276,11 +268,9 @@ impl BlockLookup<'_> {
     fn tagged(&self, tag: Tag) -> Resolved {
         match self.tags.meaning(tag) {
             TagMeaning::Block(link) => Resolved::Known { hash: link.hash, surely: true, at: None },
-            TagMeaning::Ahead(_) | TagMeaning::Unknown | TagMeaning::Apart | TagMeaning::Unsure => {
-                Resolved::ResolveTag
-            }
             TagMeaning::Nothing if self.tags.is_refresh_due() => Resolved::Refresh(Tag::Latest),
             TagMeaning::Nothing => Resolved::Forward,
+            _ => Resolved::ResolveTag,
         }
     }
 }

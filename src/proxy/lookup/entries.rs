@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::{plan::CachedAnswer, state::CacheState};
 use crate::{
+    chain::Stamp,
     eth::{Block, BlockHash, BlockNumber, Home, Part, Query, Receipts, TxHash, TxPosition},
     proxy::{call::slice::NULL, head::SharedView},
     verify::{Demand, Kind, Verified, Verifier},
@@ -70,15 +71,19 @@ impl<'a> Entries<'a> {
         Some(CachedAnswer::cached(Part::Transaction, single.bytes(), renew))
     }
 
-    /// Returns a single transaction, if the node gave it as the answer to a query by this number and index.
-    pub(super) fn transaction_asked_at(
+    /// Returns a single transaction as the answer for this number and index, if the node gave it as the answer to that, and
+    /// no newer answer names another block.
+    pub(super) fn transaction_at(
         &self,
-        (number, index): (BlockNumber, TxPosition),
-        hash: TxHash,
-        block: BlockHash,
+        number: BlockNumber,
+        index: TxPosition,
+        arrival: Stamp,
     ) -> Option<CachedAnswer> {
-        let is_asked = self.state.cache.single_transaction(block, index)?.is_asked_at(number);
-        self.transaction_answer(block, index, Some(hash)).filter(|_| is_asked)
+        let block = self.view.tracker().placed_at(number, arrival)?;
+        let single = self.state.cache.single_transaction(block, index)?;
+        let is_recent = self.view.tracker().is_placed(single.hash(), block, arrival);
+        let answer = self.transaction_answer(block, index, Some(single.hash()));
+        answer.filter(|_| single.is_asked_at(number) && is_recent)
     }
 
     pub(super) fn receipt_answer(

@@ -75,7 +75,9 @@ impl<'a> Tags<'a> {
         let link = unpinned.or(pinned);
         let fits = unpinned.map_or(Ancestry::Ancestor, |link| self.fits(tag, link));
         let meaning = match (link, tag) {
-            (Some(link), _) if unpinned.is_some() && self.view.tracker().is_ahead(link) => {
+            (Some(link), Tag::Safe | Tag::Finalized)
+                if unpinned.is_some() && self.view.tracker().is_ahead(link) =>
+            {
                 TagMeaning::Ahead(link)
             }
             (Some(_), _) if fits == Ancestry::Apart => TagMeaning::Apart,
@@ -108,21 +110,20 @@ impl<'a> Tags<'a> {
 
     /// Returns the packet's blocks that `tag` may not be above, and not below.
     fn bounds(&self, tag: Tag) -> (Option<Link>, Option<Link>) {
-        let (latest, safe) = (self.packet.tag(Tag::Latest), self.packet.tag(Tag::Safe));
+        let [latest, safe, finalized] =
+            [Tag::Latest, Tag::Safe, Tag::Finalized].map(|tag| self.packet.tag(tag));
         match tag {
-            Tag::Safe => (latest, self.packet.tag(Tag::Finalized)),
+            Tag::Latest => (None, safe.or(finalized)),
+            Tag::Safe => (latest, finalized),
             Tag::Finalized => (safe.or(latest), None),
-            Tag::Latest | Tag::Earliest | Tag::Pending => (None, None),
+            Tag::Earliest | Tag::Pending => (None, None),
         }
     }
 
     /// Pins `tag` to the block that the node shows while canonicity is suspended. Returns `None` if that block breaks the
     /// order of the packet's tags.
     pub(super) fn pin_shown(&self, tag: Tag, link: Link) -> Option<Link> {
-        let (above, below) = match tag {
-            Tag::Latest => (None, self.packet.tag(Tag::Safe).or_else(|| self.packet.tag(Tag::Finalized))),
-            tag => self.bounds(tag),
-        };
+        let (above, below) = self.bounds(tag);
         let is_ordered = |lower: Link, upper: Link| lower == upper || lower.number < upper.number;
         let fits = above.is_none_or(|above| is_ordered(link, above))
             && below.is_none_or(|below| is_ordered(below, link));

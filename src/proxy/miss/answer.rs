@@ -138,7 +138,7 @@ impl Answerer {
         plan: Option<LookupPlan>,
     ) -> Result<Answered, CallError> {
         let mut confirming = pin!(self.forwarder.confirm_chain());
-        let plan = match poll!(&mut confirming) {
+        let mut plan = match poll!(&mut confirming) {
             Poll::Ready(confirmed) => confirmed.map(|()| plan)?,
             // After a wait, look up again.
             Poll::Pending => confirming.await.map(|()| None)?,
@@ -152,6 +152,7 @@ impl Answerer {
                 // first head, so the next call could not use them.
                 waited::note_refresh(!establishing.is_ours);
                 establishing.wait(HEAD_PATIENCE).await;
+                plan = None;
             }
         }
         match asked.query.tag() {
@@ -359,7 +360,7 @@ impl Answerer {
                     }
                 },
                 LookupPlan::Renew(fetch, _) => {
-                    fetched = Box::pin(self.fetcher.renew(fetch, arrival)).await;
+                    fetched = Box::pin(self.fetcher.renew(fetch, arrival)).await.or(fetched);
                     // If the fetch failed, the cached entry is still valid and canonical.
                     if let LookupPlan::Renew(_, answer) | LookupPlan::Hit(answer) = look_up() {
                         return Ok(self.hit(asked, answer, fetched));
