@@ -533,16 +533,14 @@ impl CanonicalView {
         upper.parent == lower.hash || self.ancestry(lower, upper) == Ancestry::Ancestor
     }
 
-    /// Returns whether the tracked head was requested after a tag was first seen to stand for this block; `None` if no
-    /// tag stands for it.
+    /// Returns whether the tracked head was requested after a tag first named this block; `None` if no tag names it.
     pub fn is_head_newer(&self, tagged: Link) -> Option<bool> {
         let mut tags = [self.safe, self.finalized_tag].into_iter().flatten();
         let named = tags.find(|named| named.link == tagged)?;
         Some(self.fresh.is_some_and(|fresh| !fresh.is_before(named.first_seen)))
     }
 
-    /// Returns whether the block of `safe` or `finalized` is above a head that was requested before the tag was first seen
-    /// to stand for this block.
+    /// Returns whether the block of `safe` or `finalized` is above a head that was requested before the tag named it.
     pub fn is_ahead(&self, tagged: Link) -> bool {
         self.is_above_head(tagged.number) && self.is_head_newer(tagged) == Some(false)
     }

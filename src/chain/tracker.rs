@@ -86,7 +86,7 @@ impl Tracker {
         self.view.suspension = None;
         let (before, lowest) = (self.head(), self.view.branch.window.bottom());
         let change = if !is_shown || (must_show.is_some() && self.contradicts_final(head, between)) {
-            // Final blocks stay what they are, even above this head.
+            // Final blocks stay readable, even above this head.
             let finalized = self.finalized().map_or(head.number, |(number, _)| number);
             self.view.branch.refuse_head(head.number.max(finalized), now)
         } else if before.is_some_and(|before| head.number < before.number) && self.is_final_block(head) {

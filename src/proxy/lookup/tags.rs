@@ -101,7 +101,7 @@ impl<'a> Tags<'a> {
         }
         let (above, below) = self.bounds(tag);
         let tracker = self.view.tracker();
-        // A head that is lower, although it was requested later, is what `latest` will mean.
+        // If the newer head is lower than the block of the tag, `latest` will mean that head.
         let head = || tracker.head().filter(|_| tracker.is_head_newer(link) == Some(true));
         let above = above.or_else(|| head().filter(|_| self.packet.has_several_tags(tag)));
         let lower = above.filter(|above| above.number < link.number && tracker.descends(link, *above));

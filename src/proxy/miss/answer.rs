@@ -226,7 +226,7 @@ impl Answerer {
     ) -> Result<Option<Link>, CallError> {
         let (packet, view) = (asked.request.packet(), &self.view);
         let mut realigned = false;
-        // A reorg that shows up here costs two more plans: it clears the tags, and the head must be newer than the tag.
+        // A reorg needs two more rounds: one to resolve the cleared tag again, one to refresh the head after it.
         for _ in 0..MAX_PLANS + 2 {
             let refreshed = match self.lookup.meaning(tag, packet) {
                 TagMeaning::Block(link) => return Ok(Some(link)),
@@ -403,7 +403,7 @@ impl Answerer {
         Err(CallError::Changed)
     }
 
-    /// Returns an answer from memory, for which the call made or joined a fetch with this outcome.
+    /// Returns an answer from memory, with the outcome of the fetch that the call had to make or join, if any.
     fn hit(&self, asked: &QueryCall, answer: CachedAnswer, fetched: Option<Outcome>) -> Answered {
         let answered = self.lookup.hit(asked.query, answer);
         Answered { outcome: fetched.unwrap_or(answered.outcome), ..answered }

@@ -303,3 +303,37 @@ async fn logs_of_a_range_are_of_one_branch() {
         }
     }
 }
+
+/// A receipt names another block at the number than an earlier transaction.
+#[tokio::test(start_paused = true)]
+async fn newer_answer_for_a_number_overrules_an_older_one() {
+    let chain = upstream::devchain().blocks(10, 3).chain();
+    chain.set_finalized(0);
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask("eth_blockNumber", json!([])).await;
+    let call = (TRANSACTION_AT_NUMBER, json!(["0x5", "0x0"]));
+    let before = program.ask(call.0, call.1.clone()).await;
+    assert_eq!(before["blockHash"], hex(chain.hash_at(5).unwrap()));
+    chain.reorg(7, 8);
+    let receipt = hex(chain.transactions_of(chain.hash_at(5).unwrap())[1]);
+    program.ask(RECEIPT, json!([receipt])).await;
+    let after = program.ask(call.0, call.1).await;
+    assert_eq!(after["blockHash"], hex(chain.hash_at(5).unwrap()));
+}
+
+/// `safe` was requested a moment before the reorg, and the head of the view earlier.
+#[tokio::test(start_paused = true)]
+async fn lower_head_on_another_branch_than_safe_is_a_reorg() {
+    for config in [Config::default(), in_memory::consistent()] {
+        let chain = upstream::devchain().blocks(10, 3).chain();
+        let program = in_memory::program(&chain, &config);
+        program.ask("eth_blockNumber", json!([])).await;
+        chain.set_safe(10);
+        time::sleep(STALE - SOON).await;
+        assert_eq!(program.ask(BLOCK_BY_NUMBER, json!(["safe", false])).await["number"], "0xa");
+        let head = chain.reorg(3, 2);
+        time::sleep(SOON * 2).await;
+        let latest = program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
+        assert_eq!(latest["hash"], hex(head.hash));
+    }
+}

@@ -107,6 +107,9 @@ async fn head_is_not_below_the_block_of_a_tag() {
         for _ in 0..3 {
             time::sleep(STALE).await;
             assert_eq!(program.ask("eth_blockNumber", json!([])).await, hex(ahead.number), "{tag}");
+            let (_, reply) = program.call(BLOCK_BY_NUMBER, json!([hex(ahead.number), false])).await;
+            let is_known = reply["result"]["hash"] == hex(ahead.hash) || reply["error"]["code"] == -32010;
+            assert!(is_known, "{tag}: {reply}");
         }
     }
 }
