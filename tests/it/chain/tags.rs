@@ -130,3 +130,13 @@ async fn missing_transaction_of_an_unknown_head_fits_no_other_tag() {
         assert_eq!(replies[1]["error"]["code"], -32010, "{replies}");
     }
 }
+
+/// The node shows no head, as a test double with a few blocks may do.
+#[tokio::test(start_paused = true)]
+async fn logs_by_number_need_no_head() {
+    let chain = upstream::devchain().blocks(3, 2).chain();
+    chain.fail(Fault::Null).on(r#"eth_getBlockByNumber["latest"*"#).always();
+    let program = in_memory::program(&chain, &Config::default());
+    let logs = program.ask("eth_getLogs", json!([{ "fromBlock": "0x1", "toBlock": "0x2" }])).await;
+    assert!(logs.as_array().is_some_and(|logs| !logs.is_empty()), "{logs}");
+}
