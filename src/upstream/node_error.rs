@@ -156,7 +156,7 @@ pub fn is_absence(error: &[u8]) -> bool {
 }
 
 /// Returns whether the node reports that it does not have the method.
-pub(super) fn is_unknown_method(error: &[u8]) -> bool {
+pub fn is_unknown_method(error: &[u8]) -> bool {
     read(error).is_some_and(|object| {
         (METHOD_CODES.contains(&object.code) || object.mentions(&METHOD_WORDS)) && !object.is_of_rate()
     })

@@ -20,12 +20,10 @@ use crate::{
     eth::{BlockHash, Query, Tag},
     jsonrpc::{Answer, Params},
     upstream::{
-        Call, EndpointAddress, EndpointConfig, EndpointParts, HttpTransport, Metrics, Upstream, UpstreamError,
+        Call, EndpointAddress, EndpointConfig, EndpointParts, HttpTransport, Metrics, Upstream,
+        UpstreamError, is_unknown_method,
     },
 };
-
-/// Error code of a node for a method that it does not have.
-const METHOD_NOT_FOUND: i64 = -32601;
 
 /// Methods that the report covers besides the six read operations, because they matter to a cache in front of the node.
 const USEFUL: [&str; 3] = ["eth_getBlockReceipts", "eth_feeHistory", "eth_getLogs"];
@@ -63,7 +61,7 @@ Examples:
 /// A node's answer, as far as this command reads it.
 enum NodeAnswer {
     Result(serde_json::Value),
-    Error { code: i64, message: String },
+    Error { lacks_method: bool, message: String },
 }
 
 #[derive(Deserialize)]
@@ -142,11 +140,14 @@ async fn check_endpoint(config: &Config, at: usize, endpoint: &EndpointConfig) -
     {
         line("client", client)?;
     }
+    // As in `serve`: a node that has one of the two methods can say which chain it serves.
+    let lacks_id = lacks_method(&chain_id)
+        && ask(&upstream, "net_version", "[]").await.is_ok_and(|said| lacks_method(&said));
     match (quantity(&chain_id), config.chain_id) {
-        (None, Some(wanted)) if lacks_method(&chain_id) => {
+        (None, Some(wanted)) if lacks_id => {
             line("chain id", format!("{wanted}, as configured: the node does not say it"))?;
         }
-        (None, None) if lacks_method(&chain_id) => {
+        (None, None) if lacks_id => {
             line("chain id", "unknown: the node does not say it. Name the chain with --chain-id")?;
         }
         (None, _) => return fail("chain id", does_not_say(&chain_id)),
@@ -229,9 +230,9 @@ async fn has(upstream: &Upstream, method: &'static str, head: &BlockHash) -> Res
     };
     match ask(upstream, method, params).await {
         Ok(NodeAnswer::Result(_)) => Ok(true),
-        Ok(NodeAnswer::Error { code, message }) => Ok(code != METHOD_NOT_FOUND
-            && !message.contains("does not exist")
-            && !message.contains("not supported")),
+        Ok(NodeAnswer::Error { lacks_method, message }) => {
+            Ok(!lacks_method && !message.contains("does not exist") && !message.contains("not supported"))
+        }
         Err(error) => fail(method, format!("no answer: {error}")).map(|()| false),
     }
 }
@@ -241,19 +242,16 @@ async fn ask(
     method: &'static str,
     params: impl Into<bytestring::ByteString>,
 ) -> Result<NodeAnswer, UpstreamError> {
-    #[derive(Deserialize)]
+    #[derive(Default, Deserialize)]
     struct NodeError {
-        #[serde(default)]
-        code: i64,
         #[serde(default)]
         message: String,
     }
     Ok(match upstream.call(Call::new(method, Params::from_own(params))).await? {
         Answer::Result(result) => NodeAnswer::Result(serde_json::from_slice(&result).unwrap_or_default()),
         Answer::Error(error) => {
-            let error =
-                serde_json::from_slice(&error).unwrap_or(NodeError { code: 0, message: String::new() });
-            NodeAnswer::Error { code: error.code, message: error.message }
+            let NodeError { message } = serde_json::from_slice(&error).unwrap_or_default();
+            NodeAnswer::Error { lacks_method: is_unknown_method(&error), message }
         }
     })
 }
@@ -266,7 +264,7 @@ fn quantity(said: &NodeAnswer) -> Option<u64> {
 }
 
 fn lacks_method(said: &NodeAnswer) -> bool {
-    matches!(said, NodeAnswer::Error { code: METHOD_NOT_FOUND, .. })
+    matches!(said, NodeAnswer::Error { lacks_method: true, .. })
 }
 
 fn does_not_say(said: &NodeAnswer) -> String {

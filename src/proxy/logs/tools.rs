@@ -110,7 +110,9 @@ impl LogTools {
             false => self.head.establish(arrival).await,
         };
         match refreshed {
-            Err(error) if !self.view.tracker().is_suspended() => Err(CallError::Upstream(error)),
+            Err(error) if error.is_failure() && !self.view.tracker().is_suspended() => {
+                Err(CallError::Upstream(error))
+            }
             Ok(()) | Err(_) => Ok(()),
         }
     }
