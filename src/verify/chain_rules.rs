@@ -230,7 +230,7 @@ impl ChainRules {
     /// Records that a proof at this height succeeded or failed, which may decide whether the kind is provable.
     pub(super) fn vote(&self, kind: Kind, at: Option<BlockNumber>, failure: Option<&Failure>) {
         let mut chain = self.chain.lock();
-        if failure.is_none() {
+        if failure.is_none() && kind == Kind::Header {
             chain.matches_its_id = Some(true);
         }
         let Some(at) = at else { return };

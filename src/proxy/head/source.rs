@@ -128,7 +128,7 @@ impl HeaderSource {
 
     /// Returns the head that the node shows, or a higher block: the block of `safe` or `finalized`, or a block that an
     /// answer named and that the node still shows at its number.
-    pub(super) async fn or_higher(&self, shown: Shown, sent: Stamp) -> Shown {
+    pub(super) async fn or_higher(&self, shown: Shown, sent: Stamp) -> Result<Shown, UpstreamError> {
         let tagged = self.view.tracker().tagged_above(shown.link, sent);
         let shown = match tagged {
             Some(link) => Shown { link, storable: None, by: shown.by },
@@ -136,9 +136,10 @@ impl HeaderSource {
         };
         loop {
             let told = self.view.tracker().told(sent);
-            let Some(told) = told.filter(|told| shown.link.number < told.number) else { return shown };
+            let Some(told) = told.filter(|told| shown.link.number < told.number) else { return Ok(shown) };
             match self.fetch(told.number, sent).await {
-                Ok(Some(higher)) if higher.link.hash == told.hash => return higher,
+                Ok(Some(higher)) if higher.link.hash == told.hash => return Ok(higher),
+                Err(UpstreamError::Cancelled) => return Err(UpstreamError::Cancelled),
                 _ => self.view.change(|tracker| tracker.forget_told(told)),
             }
         }

@@ -386,7 +386,7 @@ impl HeadTracker {
             return Err(UpstreamError::Empty);
         };
         let own = shown.link().number;
-        let shown = self.source.or_higher(shown, sent).await;
+        let shown = self.source.or_higher(shown, sent).await?;
         let link = shown.link();
         let mut between = Vec::new();
         let mut closed = None;

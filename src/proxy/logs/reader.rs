@@ -252,10 +252,11 @@ where
         if let Err(error) = plan.has_searched_all() {
             return Ok(Attempt::Lagging(error));
         }
-        for (tag, link) in tagged {
-            if !request.packet().commit(*tag, *link) {
-                return Ok(Attempt::Changed);
-            }
+        let packet = request.packet();
+        // Commit both tags or none: a committed tag cannot be resolved anew.
+        let are_pinned = tagged.iter().all(|(tag, link)| packet.tag(*tag) == Some(*link));
+        if !are_pinned || !tagged.iter().all(|(tag, link)| packet.commit(*tag, *link)) {
+            return Ok(Attempt::Changed);
         }
         if let Some((number, block)) = plan.named().last().filter(|_| plan.is_forwarded()) {
             tools.view.tell(Home { number, block });

@@ -110,7 +110,7 @@ impl LogTools {
             false => self.head.establish(arrival).await,
         };
         match refreshed {
-            Err(error) if error.is_failure() && !self.view.tracker().is_suspended() => {
+            Err(error) if (has_head || error.is_failure()) && !self.view.tracker().is_suspended() => {
                 Err(CallError::Upstream(error))
             }
             Ok(()) | Err(_) => Ok(()),

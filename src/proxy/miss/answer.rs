@@ -22,6 +22,7 @@ use crate::{
         call::{
             client_limit::ClientConcurrency,
             outcome::{Answered, Outcome},
+            packet::PacketContext,
             query_call::QueryCall,
             single_flight::Shared,
             waited,
@@ -147,7 +148,7 @@ impl Answerer {
         let arrival = asked.request.packet().arrival(view.clock());
         if !asked.query.names_hash() && view.tracker().head().is_none() {
             let establishing = self.head.establish_in_background(arrival);
-            if asked.query.transaction().is_some() {
+            if asked.query.transaction().is_some() && !matches!(plan, Some(LookupPlan::FetchHead)) {
                 // A client that reads only transactions needs no head. But the view forgets answers from before the
                 // first head, so the next call could not use them.
                 waited::note_refresh(!establishing.is_ours);
@@ -232,7 +233,7 @@ impl Answerer {
                 TagMeaning::Block(link) => return Ok(Some(link)),
                 TagMeaning::Ahead(link) => match self.head.refresh(Tag::Latest, view.clock().now()).await {
                     // The node shows this block, even if it fails to show its head.
-                    Err(_) if !view.tracker().is_suspended() => return Ok(Some(packet.pin(tag, link))),
+                    Err(_) if !view.tracker().is_suspended() => return self.pin_shown(tag, link, packet),
                     refreshed => refreshed,
                 },
                 TagMeaning::Nothing
@@ -243,8 +244,7 @@ impl Answerer {
                 TagMeaning::Nothing if view.tracker().is_suspended() && packet.has_several_tags(tag) => {
                     let shown = self.head.show(tag).await.map_err(CallError::Upstream)?;
                     let Some(link) = shown else { return Ok(None) };
-                    let pinned = self.lookup.pin_shown(tag, link, packet);
-                    return pinned.map(Some).ok_or(CallError::Left { tag });
+                    return self.pin_shown(tag, link, packet);
                 }
                 TagMeaning::Nothing => return Ok(None),
                 TagMeaning::Unknown => self.fetcher.refresh_for(asked.query.part, tag, arrival).await,
@@ -270,10 +270,15 @@ impl Answerer {
         }
         match self.lookup.meaning(tag, packet) {
             TagMeaning::Block(link) => Ok(Some(link)),
-            TagMeaning::Ahead(link) => Ok(Some(packet.pin(tag, link))),
+            TagMeaning::Ahead(link) => self.pin_shown(tag, link, packet),
             TagMeaning::Apart | TagMeaning::Unsure => Err(CallError::Left { tag }),
             TagMeaning::Unknown | TagMeaning::Nothing => Ok(None),
         }
+    }
+
+    /// Pins a tag to a block that the node shows, if that keeps the order of the packet's tags.
+    fn pin_shown(&self, tag: Tag, link: Link, packet: &PacketContext) -> Result<Option<Link>, CallError> {
+        self.lookup.pin_shown(tag, link, packet).map(Some).ok_or(CallError::Left { tag })
     }
 
     /// Refreshes these tags, and the head last, even if a call of the packet has used the head already. Otherwise the

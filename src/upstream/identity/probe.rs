@@ -277,8 +277,9 @@ impl IdentityProbe {
     ) where
         F: Future<Output = Result<Answer, UpstreamError>>,
     {
-        if !is_alone && matches!(self.state(), IdentityState::Known(chain) if chain.is_unknown()) {
-            // A reload has added an endpoint beside one whose chain is unknown.
+        let is_open = |chain: &ChainIdentity| chain.is_unknown() || chain.genesis.is_none();
+        if !is_alone && matches!(self.state(), IdentityState::Known(chain) if is_open(&chain)) {
+            // A reload has added an endpoint beside one whose id or genesis is unknown.
             self.require_recheck();
         }
         let mut backoff = Backoff::new(FIRST_PAUSE, MAX_SPARE_PAUSE);

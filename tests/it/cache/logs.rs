@@ -6,10 +6,12 @@ use holdfast::{
     verify::{Demand, OnMismatch},
 };
 use serde_json::{Value, json};
+use tokio::time;
 
 use crate::support::{
     in_memory::{self, InMemory},
     method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER, LOGS, RECEIPTS},
+    one_node::{SOON, STALE},
     upstream,
 };
 
@@ -440,6 +442,33 @@ async fn scattered_cold_blocks_are_searched_in_one_call() {
     chain.clear_calls();
     assert_eq!(program.ask(LOGS, range(1, 59)).await, expected);
     assert_eq!((chain.count(LOGS), chain.count(RECEIPTS)), (1, 0));
+}
+
+/// While the node searches the cold blocks of a range, a reorg replaces some of the cached blocks, and from then on the
+/// node fails to show its head.
+#[tokio::test(start_paused = true)]
+async fn logs_are_of_one_branch_if_the_head_fails() {
+    let chain = ethereum(8, 3);
+    chain.set_finalized(5);
+    let program = in_memory::program(&chain, &Config::default());
+    for _ in 0..12 {
+        program.ask("eth_blockNumber", json!([])).await;
+        chain.mine(3);
+        time::sleep(STALE).await;
+    }
+    warm(&program, 8..=14).await;
+    chain.fail(Fault::Queue(SOON)).on(LOGS).once();
+    let searching = tokio::spawn({
+        let program = program.clone();
+        async move { program.call(LOGS, range(8, 20)).await }
+    });
+    time::sleep(SOON / 2).await;
+    chain.reorg_with(10, vec![Vec::new(); 10]);
+    let internal = Fault::Error { code: -32603, message: "internal error".to_owned() };
+    chain.fail(internal).on(r#"eth_getBlockByNumber["latest"*"#).always();
+    let (_, answer) = searching.await.unwrap();
+    // The node may also answer the whole call.
+    assert!(answer["result"] == own(&chain, &range(8, 20)) || answer["error"]["code"].is_i64(), "{answer}");
 }
 
 /// A range that ends before it begins has no tag whose block could have left the chain.

@@ -2,7 +2,7 @@
 
 use holdfast::{
     config::Config,
-    devchain::DevChain,
+    devchain::{DevChain, Fault},
     jsonrpc::MethodName,
     upstream::{Calls, EndpointConfig, EndpointParts, InProcessTransport},
 };
@@ -14,7 +14,7 @@ use crate::support::{
     in_memory::{self, InMemory},
     method::{BLOCK_BY_NUMBER, RECEIPT, TRANSACTION},
     nodes::hex,
-    one_node::STALE,
+    one_node::{SOON, STALE},
     upstream,
 };
 
@@ -112,4 +112,40 @@ async fn head_is_not_below_the_block_of_a_tag() {
             assert!(is_known, "{tag}: {reply}");
         }
     }
+}
+
+/// A replica that is ahead shows a final block, and the one that lags fails to show its head.
+#[tokio::test(start_paused = true)]
+async fn tags_of_a_batch_stay_in_order_if_the_head_fails() {
+    let behind = upstream::devchain().blocks(10, 3).chain();
+    let chain = behind.copy();
+    chain.mine_many(3, 3);
+    let mut config = Config::default();
+    config.http.batch_concurrency = 1;
+    let program = in_memory::program_of(vec![with_late_head(&chain, &behind)], &config);
+    program.ask("eth_blockNumber", json!([])).await;
+    chain.set_finalized(chain.head().number);
+    time::sleep(STALE).await;
+    program.ask("eth_blockNumber", json!([])).await;
+    behind.fail(Fault::RateLimited { retry_after: None }).any().always();
+    let calls = ["latest", "finalized"].map(|tag| (BLOCK_BY_NUMBER, json!([tag, false])));
+    let answers = program.call_batch(&calls).await;
+    assert_eq!(answers[0]["result"]["hash"], hex(behind.head().hash), "{answers:?}");
+    assert_eq!(answers[1]["error"]["code"], -32010, "{answers:?}");
+}
+
+/// The client whose call refreshes the head leaves while the told block is fetched.
+#[tokio::test(start_paused = true)]
+async fn told_block_outlasts_a_client_that_leaves() {
+    let behind = upstream::devchain().blocks(10, 3).chain();
+    let chain = behind.copy();
+    chain.mine(3);
+    let program = in_memory::program_of(vec![with_late_head(&chain, &behind)], &Config::default());
+    program.ask("eth_blockNumber", json!([])).await;
+    program.ask(RECEIPT, json!([transaction(&chain)])).await;
+    behind.fail(Fault::Delay(SOON * 2)).any().once();
+    let leaving = program.ask("eth_blockNumber", json!([]));
+    assert!(time::timeout(SOON, leaving).await.is_err());
+    time::sleep(SOON * 2).await;
+    head_is_shown(&chain, &program, "after a client left").await;
 }

@@ -270,6 +270,11 @@ async fn later_id_drops_everything() {
     program.ask(method, params.clone()).await;
     assert!(program.cached(method, params.clone()).await.0.starts_with("holdfast; hit"));
     assert_eq!(chain_id(&program), Some(0));
+    // The network id is not the chain id.
+    chain.clear_faults();
+    chain.fail(refusal).on(CHAIN_ID).always();
+    program.ask("net_version", json!([])).await;
+    assert!(program.cached(method, params.clone()).await.0.starts_with("holdfast; hit"));
     chain.clear_faults();
     assert_eq!(program.ask(CHAIN_ID, json!([])).await, hex(chain.config().chain_id));
     assert_eq!(chain_id(&program), Some(chain.config().chain_id));
@@ -311,6 +316,10 @@ async fn ethereums_id_with_other_data_is_one_warning() {
             let response = process.client().call(method, params).await;
             let status = response.header("cache-status").unwrap();
             assert!(!status.contains("hit"), "{lie:?} {method}: {status}");
+        }
+        // Signatures prove a transaction alone, but no block.
+        for (method, params) in calls(&node) {
+            process.client().call(method, params).await;
         }
         let warnings = process.said().matches("nothing is cached until a proof succeeds").count();
         assert_eq!(warnings, 1, "{lie:?}: {}", process.said());
