@@ -161,7 +161,8 @@ impl CanonicalView {
 
     /// Returns whether the view is fresh enough for a call that arrived at `arrival`.
     pub fn is_fresh(&self, arrival: Stamp) -> bool {
-        self.fresh.is_some_and(|sent| self.serves(sent, arrival))
+        let mut tags = [self.safe, self.finalized_tag].into_iter().flatten();
+        self.fresh.is_some_and(|sent| self.serves(sent, arrival)) && !tags.any(|tag| self.is_ahead(tag.link))
     }
 
     /// Returns whether a head that was requested at `sent` may serve a call that arrived at `arrival`. It may not if a
@@ -354,6 +355,11 @@ impl CanonicalView {
         sent.is_some_and(|sent| sent.serves(arrival, self.rules.max_staleness))
     }
 
+    /// Returns the number of a block that an answer for a single transaction or receipt names.
+    pub fn placed_number(&self, block: BlockHash) -> Option<BlockNumber> {
+        self.placed.number_of(block)
+    }
+
     /// Returns whether an answer for a single transaction or receipt names a block with this number.
     pub fn has_placed(&self, number: BlockNumber) -> bool {
         self.placed.newest_at(number).is_some()
@@ -523,8 +529,9 @@ impl CanonicalView {
         // is still on the chain, because a reorg would have cleared the tag.
         match self.is_head_newer(lower) {
             None => Ancestry::Apart,
-            Some(true) => Ancestry::Ancestor,
-            Some(false) => Ancestry::Unsure,
+            // In a doubt, refused heads of lagging replicas do not confirm the tracked head.
+            Some(true) if !self.is_doubted() => Ancestry::Ancestor,
+            Some(_) => Ancestry::Unsure,
         }
     }
 

@@ -57,6 +57,11 @@ impl PlacedTransactions {
         named.max_by_key(|placed| placed.sent.order).map(|placed| (placed.block, placed.sent))
     }
 
+    /// Returns the number of a block that an answer names.
+    pub(super) fn number_of(&self, block: BlockHash) -> Option<BlockNumber> {
+        self.placed.values().find(|placed| placed.block == block).map(|placed| placed.number)
+    }
+
     pub(super) fn clear(&mut self) {
         self.placed.clear();
         self.order.clear();

@@ -123,23 +123,24 @@ impl<'a> Tags<'a> {
     /// Pins `tag` to the block that the node shows while canonicity is suspended. Returns `None` if that block breaks the
     /// order of the packet's tags.
     pub(super) fn pin_shown(&self, tag: Tag, link: Link) -> Option<Link> {
+        self.is_in_order(tag, link).then(|| self.packet.pin(tag, link))
+    }
+
+    /// Returns whether this block, as the meaning of `tag`, is in order with the packet's other tags.
+    fn is_in_order(&self, tag: Tag, link: Link) -> bool {
         let (above, below) = self.bounds(tag);
-        let is_ordered = |lower: Link, upper: Link| lower == upper || lower.number < upper.number;
-        let fits = above.is_none_or(|above| is_ordered(link, above))
-            && below.is_none_or(|below| is_ordered(below, link));
-        fits.then(|| self.packet.pin(tag, link))
+        let are_ordered = |lower: Link, upper: Link| lower.hash == upper.hash || lower.number < upper.number;
+        above.is_none_or(|above| are_ordered(link, above))
+            && below.is_none_or(|below| are_ordered(below, link))
     }
 
     /// Returns whether this block, as the meaning of `tag`, is on one branch with the blocks of the packet's other
     /// tags, and in order.
     fn fits(&self, tag: Tag, link: Link) -> Ancestry {
-        let tracker = self.view.tracker();
-        let (above, below) = self.bounds(tag);
-        if above.is_some_and(|above| above.number < link.number)
-            || below.is_some_and(|below| below.number > link.number)
-        {
+        if !self.is_in_order(tag, link) {
             return Ancestry::Apart;
         }
+        let tracker = self.view.tracker();
         match (tag, self.packet.tag(Tag::Latest)) {
             (Tag::Latest, _) => {
                 let lower = [Tag::Safe, Tag::Finalized].into_iter().filter_map(|tag| self.packet.tag(tag));

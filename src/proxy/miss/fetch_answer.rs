@@ -8,7 +8,7 @@ use tracing::debug;
 
 use super::{
     changes::ViewBefore,
-    existing::KnownToExist,
+    existing::{Known, KnownToExist},
     fetcher::{Fetched, Fetcher, canonical},
     forward::Forwarder,
     load::Loader,
@@ -108,7 +108,7 @@ impl AnswerFetcher {
             return Err(CallError::Lacking { what: fetch });
         }
         if let Some(block) = self.state.uncacheable.gone_from(fetch, asked.query.part)
-            && self.existing.known(asked, fetch).is_some_and(|known| known.block == block)
+            && self.existing.known(asked, fetch).is_some_and(|known| known.block == Some(block))
         {
             let forwarded = Box::pin(self.forwarder.forward_as_asked(asked, arrival)).await?;
             // With any other answer, an endpoint has the data after all.
@@ -236,12 +236,13 @@ impl AnswerFetcher {
     }
 
     /// Returns whether a block has transactions, and therefore receipts.
-    async fn lists_some(&self, known: Home) -> bool {
-        if self.existing.transactions_in(known.block).is_none() {
-            let block = Query::new(Part::BlockWithHashes, known.block);
+    async fn lists_some(&self, known: Known) -> bool {
+        let Some(block) = known.block else { return false };
+        if self.existing.transactions_in(block).is_none() {
+            let block = Query::new(Part::BlockWithHashes, block);
             let _ = self.fetcher.fetch(block, self.view.clock().now()).await;
         }
-        self.existing.transactions_in(known.block).is_some_and(|count| count > 0)
+        self.existing.transactions_in(block).is_some_and(|count| count > 0)
     }
 
     /// Returns whether an answer denies a block that the view named.
@@ -264,13 +265,13 @@ impl AnswerFetcher {
         &self,
         asked: &QueryCall,
         fetch: Query,
-        known: Home,
+        known: Known,
     ) -> Result<Option<Shared<Fetched>>, CallError> {
         let view = &self.view;
         let arrival = asked.request.packet().arrival(view.clock());
-        let is_known = || view.tracker().canonical_at(known.number, arrival) == Some(known.block);
-        if is_block_by_hash(fetch)
-            && view.learn(|tracker, _| tracker.remove_denied(known.number, known.block))
+        let is_known = || view.tracker().canonical_at(known.number, arrival) == known.block;
+        if let Some(block) = known.block.filter(|_| is_block_by_hash(fetch))
+            && view.learn(|tracker, _| tracker.remove_denied(known.number, block))
         {
             return Ok(None);
         }
@@ -297,8 +298,8 @@ impl AnswerFetcher {
             return Ok(None);
         }
         // A failed request says nothing about the data.
-        let is_gone = denials == INSIST.len() && self.is_gone(asked, known);
-        let gone = is_gone.then_some(known.block);
+        let is_gone = |block: &BlockHash| denials == INSIST.len() && self.is_gone(asked, *block);
+        let gone = known.block.filter(is_gone);
         self.state.uncacheable.note_lacking(fetch, gone);
         if gone.is_some() {
             return Ok(None);
@@ -309,11 +310,11 @@ impl AnswerFetcher {
 
     /// Returns whether no endpoint is likely to have this part of a known block again: the block is final and old, and no
     /// endpoint has shown the part. Nothing proves an absence, so this is never so where clients get proved data only.
-    fn is_gone(&self, asked: &QueryCall, known: Home) -> bool {
+    fn is_gone(&self, asked: &QueryCall, block: BlockHash) -> bool {
         let is_old = |link| self.view.tracker().is_old_final_block(link, self.view.clock().now());
         !self.prover.is_strict()
-            && self.view.cached_link(known.block).is_some_and(is_old)
-            && !self.state.uncacheable.was_shown(asked.query.part, known.block)
+            && self.view.cached_link(block).is_some_and(is_old)
+            && !self.state.uncacheable.was_shown(asked.query.part, block)
     }
 
     /// Fetches the block at a number, so that the view learns whether it has changed. Missing receipts alone do not

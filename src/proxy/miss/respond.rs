@@ -196,7 +196,9 @@ impl Inner {
                 let call = call.with_requirements(self.forwarder.requirements());
                 let answered = self.forwarder.forward(call, Outcome::Bypass).await?;
                 let has_id = matches!(answered.answer, Answer::Result(_)) && asks_id;
-                if (has_id && chain.is_unknown()) || known.is_some_and(|known| answered.answer != Answer::Result(known)) {
+                if (has_id && chain.is_unknown())
+                    || known.is_some_and(|known| answered.answer != Answer::Result(known))
+                {
                     // The node now has another chain id, so it serves another chain.
                     self.identity.require_recheck();
                     self.forwarder.confirm_chain().await?;

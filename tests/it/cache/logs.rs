@@ -156,7 +156,7 @@ async fn tags_name_the_bounds_of_a_range() {
     assert_eq!(answer, own(&chain, &params));
     assert_eq!(status, "holdfast; hit; detail=receipts; proof=proved");
     chain.mine(2);
-    tokio::time::advance(std::time::Duration::from_secs(2)).await;
+    time::advance(std::time::Duration::from_secs(2)).await;
     assert_eq!(program.ask(LOGS, params.clone()).await, own(&chain, &params));
 }
 
@@ -168,7 +168,7 @@ async fn logs_of_an_orphaned_block_are_not_served_by_number() {
     let orphan = json!([{ "blockHash": format!("{:#x}", chain.hash_at(6).unwrap()) }]);
     let old = program.ask(LOGS, range(4, 6)).await;
     chain.reorg(2, 3);
-    tokio::time::advance(std::time::Duration::from_secs(2)).await;
+    time::advance(std::time::Duration::from_secs(2)).await;
     let new = program.ask(LOGS, range(4, 6)).await;
     assert_ne!(new, old);
     assert_eq!(new, own(&chain, &range(4, 6)));
@@ -515,7 +515,7 @@ async fn weakest_proof_of_a_range_is_stated() {
     warm(&program, 1..=5).await;
     program.ask(RECEIPTS, json!(["0x6"])).await;
     chain.mine(1);
-    tokio::time::advance(std::time::Duration::from_secs(2)).await;
+    time::advance(std::time::Duration::from_secs(2)).await;
     warm(&program, [7]).await;
     for (first, last, proof) in [
         (4, 5, "proved"),

@@ -149,3 +149,36 @@ async fn told_block_outlasts_a_client_that_leaves() {
     time::sleep(SOON * 2).await;
     head_is_shown(&chain, &program, "after a client left").await;
 }
+
+/// The view restarts at a final block, and knows none of the blocks below it. Then the node behind the URL lags.
+#[tokio::test(start_paused = true)]
+async fn data_in_unknown_final_blocks_is_not_null() {
+    let behind = upstream::devchain().blocks(10, 3).chain();
+    let chain = behind.copy();
+    chain.mine_many(100, 1);
+    let program = in_memory::program_of(vec![with_late_head(&chain, &behind)], &Config::default());
+    program.ask("eth_blockNumber", json!([])).await;
+    let last = chain.head().number;
+    chain.set_finalized(last);
+    time::sleep(STALE).await;
+    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+    let shown = chain.hash_at(last - 21).unwrap();
+    let shown = hex(chain.transactions_of(shown)[0]);
+    program.ask(RECEIPT, json!([shown])).await;
+    time::sleep(STALE).await;
+    chain.rollback(30);
+    for (method, params) in [
+        (BLOCK_BY_NUMBER, json!([hex(last - 20), false])),
+        (TRANSACTION, json!([shown])),
+        (RECEIPT, json!([shown])),
+    ] {
+        let (_, answer) = program.call(method, params).await;
+        assert!(
+            answer["error"]["code"] == -32010 || answer["result"]["blockHash"].is_string(),
+            "{method}: {answer}"
+        );
+    }
+    // The node may have pruned old blocks.
+    let (_, old) = program.call(BLOCK_BY_NUMBER, json!([hex(last - 90), false])).await;
+    assert!(old["result"]["hash"].is_string(), "{old}");
+}
