@@ -54,6 +54,7 @@
 //! trace       trace context: read from a client's headers, sent on to nodes
 //! timeout     a timeout that sets no timer for a future that is ready at once
 //! histogram   durations in buckets, for metrics
+//! labels      labels of metrics
 //! breaker     circuit breaker for an endpoint or a tier that keeps failing
 //! backoff     pauses that double
 //! token_bucket  a rate with a burst
@@ -81,6 +82,7 @@ pub mod eth;
 pub mod histogram;
 pub mod http;
 pub mod jsonrpc;
+mod labels;
 pub mod listen;
 mod log_throttle;
 mod outage;

@@ -12,7 +12,6 @@
 
 use parking_lot::Mutex;
 use prometheus_client::{
-    encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
     registry::Registry,
 };
@@ -24,6 +23,7 @@ use crate::{
     budget::ByteBudget,
     config::{Config, ConfigError, LogConfig, Problem},
     http::{self, Access},
+    labels::Labels,
     listen::{Tls, TlsIdentity},
     proxy::{self, Policy},
     upstream::{EndpointParts, HeadFeed, Upstream},
@@ -60,12 +60,7 @@ pub(super) struct Parts {
 /// Counter of reloads. The default is not registered with any registry.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Metrics {
-    reloads: Family<Labels, Counter>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
-    outcome: &'static str,
+    reloads: Family<Labels<1>, Counter>,
 }
 
 /// The results of all steps that can fail.
@@ -189,13 +184,13 @@ impl Metrics {
         let metrics = Self::default();
         registry.register("config_reloads", "Configuration reloads, by outcome", metrics.reloads.clone());
         for outcome in [APPLIED, REFUSED] {
-            drop(metrics.reloads.get_or_create(&Labels { outcome }));
+            drop(metrics.reloads.get_or_create(&[("outcome", outcome)]));
         }
         metrics
     }
 
     fn count(&self, outcome: &'static str) {
-        self.reloads.get_or_create(&Labels { outcome }).inc();
+        self.reloads.get_or_create(&[("outcome", outcome)]).inc();
     }
 }
 

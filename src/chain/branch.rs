@@ -163,18 +163,14 @@ impl Branch {
         now: Stamp,
     ) -> HeadChange {
         let change = self.judge(head, between, rules, now);
-        if change != HeadChange::Lag {
-            self.lag = None;
-        }
+        self.lag = self.lag.filter(|_| change == HeadChange::Lag);
         change
     }
 
     /// Takes in a lower head that is on this branch, although the window may not contain it.
     pub(super) fn observe_lower_head(&mut self, head: Link, rules: &Rules, now: Stamp) -> HeadChange {
         let change = self.observe_lag(head, rules, now);
-        if change != HeadChange::Lag {
-            self.lag = None;
-        }
+        self.lag = self.lag.filter(|_| change == HeadChange::Lag);
         change
     }
 

@@ -161,8 +161,13 @@ impl CanonicalView {
 
     /// Returns whether the view is fresh enough for a call that arrived at `arrival`.
     pub fn is_fresh(&self, arrival: Stamp) -> bool {
+        self.fresh.is_some_and(|sent| self.serves(sent, arrival)) && !self.is_behind()
+    }
+
+    /// Returns whether the head was requested before `safe` or `finalized` named a higher block.
+    pub(super) fn is_behind(&self) -> bool {
         let mut tags = [self.safe, self.finalized_tag].into_iter().flatten();
-        self.fresh.is_some_and(|sent| self.serves(sent, arrival)) && !tags.any(|tag| self.is_ahead(tag.link))
+        tags.any(|tag| self.is_ahead(tag.link))
     }
 
     /// Returns whether a head that was requested at `sent` may serve a call that arrived at `arrival`. It may not if a
@@ -411,11 +416,9 @@ impl CanonicalView {
     /// Returns whether this block is known to be canonical, for a call that arrived at `arrival`. Scans all known
     /// blocks, so use it only for rare calls.
     pub fn is_canonical(&self, hash: BlockHash, arrival: Stamp) -> bool {
-        let is_at = |number| match self.lookup(number, arrival) {
-            Lookup::Final(known) | Lookup::Tracked { hash: known, fresh: true } | Lookup::Asked(known) => {
-                known == hash
-            }
-            Lookup::Tracked { fresh: false, .. } | Lookup::Above { .. } | Lookup::Unknown => false,
+        let is_at = |number| {
+            [Lookup::Final(hash), Lookup::Tracked { hash, fresh: true }, Lookup::Asked(hash)]
+                .contains(&self.lookup(number, arrival))
         };
         self.number_of(hash).is_some_and(is_at)
     }
@@ -424,11 +427,6 @@ impl CanonicalView {
     /// lower.
     pub fn is_above_shown(&self, number: BlockNumber) -> bool {
         self.branch.shown().is_some_and(|shown| number > shown)
-    }
-
-    /// Returns the tracked blocks, newest first, even those above a lagging upstream's head.
-    pub fn newest(&self) -> impl Iterator<Item = Link> {
-        self.branch.window.down_from(BlockNumber(u64::MAX))
     }
 
     /// Returns the final or tracked hash at this number, even if the view is not fresh or the number is above a lagging
@@ -466,6 +464,11 @@ impl CanonicalView {
             _ => None,
         };
         self.known_at(number).or_else(asked)
+    }
+
+    /// Returns whether the canonical block at this number has become final in the last seconds.
+    pub fn is_newly_final(&self, number: BlockNumber) -> bool {
+        self.finality.is_new(number)
     }
 
     /// Returns whether the canonical block at this number is final. Any other block with the number is an orphan.

@@ -113,6 +113,11 @@ impl Finality {
         self.highest.is_some_and(|(highest, _)| number <= highest)
     }
 
+    /// Returns whether this number became final within `Rules::final_margin`, and after the first finalized block.
+    pub(super) fn is_new(&self, number: BlockNumber) -> bool {
+        self.covers(number) && self.ages.0.front().is_some_and(|(first, _)| *first < number)
+    }
+
     /// Returns whether an answer to a request sent at `sent` may still change finality, because canonicity was not
     /// forgotten after `sent`.
     pub(super) fn counts(&self, sent: Stamp) -> bool {

@@ -85,16 +85,18 @@ impl Tracker {
         }
         self.view.suspension = None;
         let (before, lowest) = (self.head(), self.view.branch.window.bottom());
-        let change = if !is_shown || (must_show.is_some() && self.contradicts_final(head, between)) {
-            // Final blocks stay readable, even above this head.
-            let finalized = self.finalized().map_or(head.number, |(number, _)| number);
-            self.view.branch.refuse_head(head.number.max(finalized), now)
-        } else if before.is_some_and(|before| head.number < before.number) && self.is_final_block(head) {
-            // A final block is on the tracked branch, even if it is below the window.
-            self.view.branch.observe_lower_head(head, &self.view.rules, now)
-        } else {
-            self.view.branch.observe_head(head, between, &self.view.rules, now)
-        };
+        let is_tagged = self.view.finalized_tag.is_some_and(|tag| tag.link == head);
+        let change =
+            if (!is_shown && !is_tagged) || (must_show.is_some() && self.contradicts_final(head, between)) {
+                // Final blocks stay readable, even above this head.
+                let finalized = self.finalized().map_or(head.number, |(number, _)| number);
+                self.view.branch.refuse_head(head.number.max(finalized), now)
+            } else if before.is_some_and(|before| head.number < before.number) && self.is_final_block(head) {
+                // A final block is on the tracked branch, even if it is below the window.
+                self.view.branch.observe_lower_head(head, &self.view.rules, now)
+            } else {
+                self.view.branch.observe_head(head, between, &self.view.rules, now)
+            };
         self.view.fresh = Some(sent);
         self.view.told.close(|told| told.number <= head.number);
         if let (Some(lowest), Some(bottom)) = (lowest, self.view.branch.window.bottom())
@@ -129,9 +131,7 @@ impl Tracker {
     /// Records that a client was told of this block. If it is above the head, calls that arrive later need a head that was
     /// requested later.
     pub fn tell(&mut self, number: BlockNumber, hash: BlockHash, now: Stamp) {
-        if self.view.is_above_head(number) {
-            self.view.told.note(number, hash, now);
-        }
+        self.view.told.note(number, hash, now);
     }
 
     /// Forgets the block above the head that a client was told of: the node does not show it.

@@ -87,11 +87,6 @@ impl Window {
         self.links.range(..=number).map(|(_, link)| *link)
     }
 
-    /// Returns all blocks up to `number`, in descending order.
-    pub(super) fn down_from(&self, number: BlockNumber) -> impl Iterator<Item = Link> {
-        self.links.range(..=number).rev().map(|(_, link)| *link)
-    }
-
     /// Returns whether the window contains this block.
     pub(super) fn holds(&self, link: Link) -> bool {
         self.get(link.number).is_some_and(|known| known.hash == link.hash)

@@ -6,12 +6,12 @@ use std::sync::{
 };
 
 use prometheus_client::{
-    encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
     registry::Registry,
 };
 
 use super::error::{HttpError, LeftOut};
+use crate::labels::Labels;
 
 /// The edge's counters. The default is not registered with any registry (tests).
 #[derive(Clone, Debug, Default)]
@@ -19,15 +19,10 @@ pub struct Metrics(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    refused: Family<Labels, Counter>,
-    left_out: Family<Labels, Counter>,
+    refused: Family<Labels<1>, Counter>,
+    left_out: Family<Labels<1>, Counter>,
     compressed: Counter,
     saved: Counter,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
-    reason: &'static str,
 }
 
 /// Number of calls that panicked since the process started.
@@ -69,17 +64,18 @@ impl Metrics {
         // All counters are created at start, because `rate()` in Prometheus ignores the first value of a counter that
         // appears with its first increment.
         for reason in HttpError::REASONS {
-            drop(metrics.0.refused.get_or_create(&Labels { reason }));
+            drop(metrics.0.refused.get_or_create(&[("reason", reason)]));
         }
         for reason in LeftOut::REASONS {
-            drop(metrics.0.left_out.get_or_create(&Labels { reason }));
+            drop(metrics.0.left_out.get_or_create(&[("reason", reason)]));
         }
         metrics
     }
 
     /// Returns the number of refused requests so far, by reason.
     pub fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let count = |reason| (reason, self.0.refused.get(&Labels { reason }).map_or(0, |count| count.get()));
+        let count =
+            |reason| (reason, self.0.refused.get(&[("reason", reason)]).map_or(0, |count| count.get()));
         HttpError::REASONS.into_iter().map(count)
     }
 
@@ -90,10 +86,10 @@ impl Metrics {
     }
 
     pub(super) fn refused(&self, error: &HttpError) {
-        self.0.refused.get_or_create(&Labels { reason: error.as_str() }).inc();
+        self.0.refused.get_or_create(&[("reason", error.as_str())]).inc();
     }
 
     pub(super) fn left_out(&self, reason: LeftOut, calls: u64) {
-        self.0.left_out.get_or_create(&Labels { reason: reason.as_str() }).inc_by(calls);
+        self.0.left_out.get_or_create(&[("reason", reason.as_str())]).inc_by(calls);
     }
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use prometheus_client::{
-    encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
 
 use super::{activity::Closed, handshake_failure::HandshakeFailure};
+use crate::labels::Labels;
 
 /// A listener's counters. The default is not registered with any registry (tests).
 #[derive(Clone, Debug, Default)]
@@ -18,13 +18,8 @@ pub struct Metrics(Arc<Inner>);
 struct Inner {
     open: Gauge,
     accepted: Counter,
-    closed: Family<Labels, Counter>,
-    handshakes_failed: Family<Labels, Counter>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
-    reason: &'static str,
+    closed: Family<Labels<1>, Counter>,
+    handshakes_failed: Family<Labels<1>, Counter>,
 }
 
 /// Counts a connection as open until dropped.
@@ -51,10 +46,10 @@ impl Metrics {
         );
         // Creates the counters at 0: if a counter first appears with value 1, `rate()` misses that increment.
         for reason in Closed::ALL.map(Closed::as_str) {
-            drop(inner.closed.get_or_create(&Labels { reason }));
+            drop(inner.closed.get_or_create(&[("reason", reason)]));
         }
         for reason in HandshakeFailure::ALL.map(HandshakeFailure::as_str) {
-            drop(inner.handshakes_failed.get_or_create(&Labels { reason }));
+            drop(inner.handshakes_failed.get_or_create(&[("reason", reason)]));
         }
         Self(Arc::new(inner))
     }
@@ -66,11 +61,11 @@ impl Metrics {
     }
 
     pub(super) fn handshake_failed(&self, reason: HandshakeFailure) {
-        self.0.handshakes_failed.get_or_create(&Labels { reason: reason.as_str() }).inc();
+        self.0.handshakes_failed.get_or_create(&[("reason", reason.as_str())]).inc();
     }
 
     pub(super) fn closed(&self, reason: Closed) {
-        self.0.closed.get_or_create(&Labels { reason: reason.as_str() }).inc();
+        self.0.closed.get_or_create(&[("reason", reason.as_str())]).inc();
     }
 }
 

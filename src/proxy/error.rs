@@ -164,22 +164,7 @@ impl CallError {
 
     /// Returns whether the upstream failed, rather than having no result or serving another chain.
     pub(super) fn is_outage(&self) -> bool {
-        match self {
-            Self::Upstream(error) => error.is_failure() && !matches!(error, UpstreamError::WrongChain(_)),
-            Self::WrongChain(_)
-            | Self::Deadline { .. }
-            | Self::ProofOverdue { .. }
-            | Self::MethodNotAllowed { .. }
-            | Self::OriginNotTrusted { .. }
-            | Self::RateLimited { .. }
-            | Self::Params(_)
-            | Self::TooManyLogs { .. }
-            | Self::Left { .. }
-            | Self::Changed
-            | Self::Lacking { .. }
-            | Self::Unproved
-            | Self::Stopping => false,
-        }
+        matches!(self, Self::Upstream(error) if error.is_failure() && !matches!(error, UpstreamError::WrongChain(_)))
     }
 }
 

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    encoding::{DescriptorEncoder, EncodeMetric},
     metrics::{
         counter::{ConstCounter, Counter},
         family::Family,
@@ -18,6 +18,7 @@ use crate::{
     eth::{MethodLabel, Tag},
     histogram::{Histogram, Snapshot},
     jsonrpc::Code,
+    labels::Labels,
     proxy::{
         call::{
             outcome::{LogProof, LogSource, Outcome, Source},
@@ -78,66 +79,29 @@ struct Saved(Metrics);
 
 #[derive(Debug)]
 struct Inner {
-    calls: Family<CallLabels, Counter>,
+    calls: Family<Labels<2>, Counter>,
     /// The counters of `calls` by method and outcome, for access without a lock.
     by_method: Vec<[Counter; CallResult::COUNT]>,
-    seconds: Family<FromLabels, Histogram>,
+    seconds: Family<Labels<1>, Histogram>,
     /// The histograms of `seconds` by source.
     by_from: [Histogram; ServedFrom::ALL.len()],
     /// Durations of the calls that waited for the upstream, by method, for the status report.
     upstream_by_method: Vec<Histogram>,
     bytes_from_memory: Counter,
-    heads: Family<ReasonLabels, Counter>,
-    refreshes: Family<RefreshLabels, Counter>,
-    reorgs: Family<ReorgLabels, Counter>,
+    heads: Family<Labels<1>, Counter>,
+    refreshes: Family<Labels<2>, Counter>,
+    reorgs: Family<Labels<2>, Counter>,
     upkeep: Counter,
     follow: Counter,
     contrary: Counter,
     alarms: Counter,
     deflated: Counter,
-    logs: Family<LogLabels, Counter>,
+    logs: Family<Labels<2>, Counter>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LogLabels {
-    source: &'static str,
-    proof: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CallLabels {
-    method: &'static str,
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FromLabels {
-    from: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReasonLabels {
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RefreshLabels {
-    tag: &'static str,
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReorgLabels {
-    kind: &'static str,
-    depth: &'static str,
-}
-
-// === impl LogLabels ===
-
-impl LogLabels {
-    fn new(source: LogSource, proof: LogProof) -> Self {
-        Self { source: source.as_str(), proof: proof.as_str() }
-    }
+/// Returns the labels of calls whose logs come from this source, with this proof.
+fn log_labels(source: LogSource, proof: LogProof) -> Labels<2> {
+    [("source", source.as_str()), ("proof", proof.as_str())]
 }
 
 // === impl Totals ===
@@ -166,15 +130,15 @@ impl Totals {
 
 impl Default for Inner {
     fn default() -> Self {
-        let calls = Family::<CallLabels, Counter>::default();
+        let calls = Family::<Labels<2>, Counter>::default();
         let by_method = MethodLabel::all()
             .map(|method| {
-                CallResult::names().map(|outcome| calls.get_or_create_owned(&CallLabels { method, outcome }))
+                CallResult::names()
+                    .map(|outcome| calls.get_or_create_owned(&[("method", method), ("outcome", outcome)]))
             })
             .collect();
-        let seconds = Family::<FromLabels, Histogram>::default();
-        let by_from =
-            ServedFrom::ALL.map(|from| seconds.get_or_create_owned(&FromLabels { from: from.as_str() }));
+        let seconds = Family::<Labels<1>, Histogram>::default();
+        let by_from = ServedFrom::ALL.map(|from| seconds.get_or_create_owned(&[("from", from.as_str())]));
         Self {
             calls,
             by_method,
@@ -200,19 +164,19 @@ impl Inner {
     /// series appears only with that event.
     fn begin(&self) {
         for (source, proof) in LogSource::pairs() {
-            drop(self.logs.get_or_create(&LogLabels::new(source, proof)));
+            drop(self.logs.get_or_create(&log_labels(source, proof)));
         }
         for reason in HEADS {
-            drop(self.heads.get_or_create(&ReasonLabels { reason }));
+            drop(self.heads.get_or_create(&[("reason", reason)]));
         }
         for tag in [Tag::Latest, Tag::Safe, Tag::Finalized] {
             for outcome in REFRESHED {
-                drop(self.refreshes.get_or_create(&RefreshLabels { tag: tag.as_str(), outcome }));
+                drop(self.refreshes.get_or_create(&[("tag", tag.as_str()), ("outcome", outcome)]));
             }
         }
         for kind in [ReorgKind::Reorg, ReorgKind::Rollback] {
             for depth in Reorg::DEPTHS {
-                drop(self.reorgs.get_or_create(&ReorgLabels { kind: kind.as_str(), depth }));
+                drop(self.reorgs.get_or_create(&[("kind", kind.as_str()), ("depth", depth)]));
             }
         }
     }
@@ -356,31 +320,31 @@ impl Metrics {
             HeadChange::Restarted => restarted,
             HeadChange::Unlinked => unlinked,
         };
-        self.0.heads.get_or_create(&ReasonLabels { reason }).inc();
+        self.0.heads.get_or_create(&[("reason", reason)]).inc();
     }
 
     /// Counts a request for the block of a tag.
     pub(super) fn refreshed(&self, tag: Tag, ok: bool) {
         let [answered, failed] = REFRESHED;
         let outcome = if ok { answered } else { failed };
-        self.0.refreshes.get_or_create(&RefreshLabels { tag: tag.as_str(), outcome }).inc();
+        self.0.refreshes.get_or_create(&[("tag", tag.as_str()), ("outcome", outcome)]).inc();
     }
 
     /// Counts a reorg or rollback.
     pub(super) fn reorganised(&self, reorg: &Reorg) {
-        let labels = ReorgLabels { kind: reorg.kind.as_str(), depth: reorg.depth_label() };
+        let labels = [("kind", reorg.kind.as_str()), ("depth", reorg.depth_label())];
         self.0.reorgs.get_or_create(&labels).inc();
     }
 
     /// Counts an answer to `eth_getLogs`.
     pub(super) fn logs_found(&self, source: LogSource, proof: LogProof) {
-        self.0.logs.get_or_create(&LogLabels::new(source, proof)).inc();
+        self.0.logs.get_or_create(&log_labels(source, proof)).inc();
     }
 
     /// Returns the number of answers to `eth_getLogs` by source and proof, in the order of [`LogSource`].
     pub fn logs(&self) -> impl Iterator<Item = (LogSource, LogProof, u64)> {
         LogSource::pairs().map(|(source, proof)| {
-            (source, proof, self.0.logs.get_or_create(&LogLabels::new(source, proof)).get())
+            (source, proof, self.0.logs.get_or_create(&log_labels(source, proof)).get())
         })
     }
 

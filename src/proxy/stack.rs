@@ -59,18 +59,8 @@ pub fn proxy(
     let identity = upstream.identity();
     // Canonicity.
     let view = Arc::new(SharedView::new(config.chain.clone(), &parts));
-    let weak = Arc::downgrade(&view);
-    identity.on_wrong_chain(move || {
-        if let Some(view) = weak.upgrade() {
-            view.invalidate();
-        }
-    });
-    let weak = Arc::downgrade(&view);
-    verifier.on_first_proof(move || {
-        if let Some(view) = weak.upgrade() {
-            view.drop_unproved();
-        }
-    });
+    identity.on_wrong_chain(on_view(&view, SharedView::invalidate));
+    verifier.on_first_proof(on_view(&view, SharedView::drop_unproved));
     let head = Arc::new(HeadTracker::new(view.clone(), &parts));
     let tiers = TierSync::new(&head, &parts);
     // Content.
@@ -90,26 +80,17 @@ pub fn proxy(
         view: view.clone(),
         state: state.clone(),
         store,
-        existing: existing.clone(),
+        existing,
         fetcher: fetcher.clone(),
-        prover: prover.clone(),
-        prefetcher: prefetcher.clone(),
+        prover,
+        prefetcher,
         forwarder: forwarder.clone(),
         loader: loader.clone(),
     };
     let concurrency = ClientConcurrency::new(config.fetches);
     let answerer = Answerer {
-        head: head.clone(),
-        view: view.clone(),
-        state: state.clone(),
-        lookup: lookup.clone(),
-        existing,
-        loader: loader.clone(),
-        fetcher: fetcher.clone(),
-        prover,
-        prefetcher,
-        forwarder,
         answers,
+        lookup: lookup.clone(),
         concurrency: concurrency.clone(),
         metrics: metrics.clone(),
     };
@@ -125,7 +106,7 @@ pub fn proxy(
         state: state.clone(),
         verifier: verifier.clone(),
         fetcher: fetcher.clone(),
-        forwarder: answerer.forwarder.clone(),
+        forwarder,
         loader: loader.clone(),
         concurrency,
         indexing: IndexingLimit::default(),
@@ -156,4 +137,13 @@ pub fn proxy(
         .layer(composed)
         .service(misses);
     Proxy { service, follower, status, inspector, warmer, reloadable }
+}
+
+/// Returns a callback that calls `notify` while the view exists.
+fn on_view<T>(view: &Arc<SharedView>, notify: fn(&SharedView) -> T) -> impl Fn() + Send + Sync + 'static
+where
+    T: 'static,
+{
+    let view = Arc::downgrade(view);
+    move || drop(view.upgrade().map(|view| notify(&view)))
 }

@@ -231,19 +231,7 @@ impl UpstreamError {
             Self::Abandoned | Self::Cancelled => Code::Internal,
             Self::Rejected(_) => Code::UpstreamMismatch,
             Self::NotSent(error) => error.code(),
-            Self::Connect(_)
-            | Self::Disconnected(_)
-            | Self::Unresponsive { .. }
-            | Self::Status { .. }
-            | Self::Refused { .. }
-            | Self::Decompression(_)
-            | Self::Unreadable(_)
-            | Self::WrongId
-            | Self::Empty
-            | Self::Malformed { .. }
-            | Self::WrongChain(_)
-            | Self::NodeError(_)
-            | Self::TooLarge { .. } => Code::UpstreamFailed,
+            _ => Code::UpstreamFailed,
         }
     }
 

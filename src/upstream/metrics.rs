@@ -11,7 +11,6 @@ use std::{
 
 use parking_lot::Mutex;
 use prometheus_client::{
-    encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
@@ -21,6 +20,7 @@ use crate::{
     eth::MethodLabel,
     histogram::{Histogram, Snapshot},
     jsonrpc::Answer,
+    labels::Labels,
 };
 
 /// Outcome of a call that returned a result.
@@ -36,10 +36,10 @@ pub struct Metrics(Arc<MetricFamilies>);
 
 #[derive(Debug, Default)]
 struct MetricFamilies {
-    calls: Family<OutcomeLabels, Counter>,
-    endpoint_calls: Family<EndpointCallLabels, Counter>,
-    endpoint_mismatches: Family<MismatchLabels, Counter>,
-    endpoint_seconds: Family<EndpointLabels, Histogram>,
+    calls: Family<Labels<1>, Counter>,
+    endpoint_calls: Family<(EndpointLabel, Labels<2>), Counter>,
+    endpoint_mismatches: Family<(EndpointLabel, Labels<1>), Counter>,
+    endpoint_seconds: Family<EndpointLabel, Histogram>,
     series: Mutex<BTreeMap<String, EndpointSeries>>,
     seconds: Histogram,
     in_flight: Gauge,
@@ -47,27 +47,11 @@ struct MetricFamilies {
     hedge_wins: Counter,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OutcomeLabels {
-    outcome: &'static str,
-}
+/// The label of an endpoint.
+type EndpointLabel = [(&'static str, String); 1];
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct EndpointCallLabels {
-    endpoint: String,
-    method: &'static str,
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct MismatchLabels {
-    endpoint: String,
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct EndpointLabels {
-    endpoint: String,
+pub(super) fn endpoint_label(name: &str) -> EndpointLabel {
+    [("endpoint", name.to_owned())]
 }
 
 /// Calls sent to one endpoint since its start or since the reload that added it.
@@ -165,14 +149,14 @@ impl Metrics {
         );
         // Creates the counters at 0: if a counter first appears with value 1, `rate()` misses that increment.
         for outcome in outcomes() {
-            drop(inner.calls.get_or_create(&OutcomeLabels { outcome }));
+            drop(inner.calls.get_or_create(&[("outcome", outcome)]));
         }
         Self(Arc::new(inner))
     }
 
     /// Returns the number of calls sent so far.
     pub fn calls(&self) -> u64 {
-        outcomes().map(|outcome| self.0.calls.get_or_create(&OutcomeLabels { outcome }).get()).sum()
+        outcomes().map(|outcome| self.0.calls.get_or_create(&[("outcome", outcome)]).get()).sum()
     }
 
     /// Returns the counters of the endpoint `name`.
@@ -181,15 +165,12 @@ impl Metrics {
         EndpointMetrics {
             all: self.clone(),
             name: name.to_owned(),
-            all_results: self.0.calls.get_or_create_owned(&OutcomeLabels { outcome: RESULT }),
+            all_results: self.0.calls.get_or_create_owned(&[("outcome", RESULT)]),
             results: MethodLabel::all().map(|_| OnceLock::new()).collect(),
             calls: Counter::default(),
             errors: Counter::default(),
             rate_limited: Counter::default(),
-            seconds: self
-                .0
-                .endpoint_seconds
-                .get_or_create_owned(&EndpointLabels { endpoint: name.to_owned() }),
+            seconds: self.0.endpoint_seconds.get_or_create_owned(&endpoint_label(name)),
         }
     }
 
@@ -248,12 +229,12 @@ impl EndpointMetrics {
             self.errors.inc();
         }
         let outcome = outcome(answer);
-        inner.calls.get_or_create(&OutcomeLabels { outcome }).inc();
+        inner.calls.get_or_create(&[("outcome", outcome)]).inc();
         self.counter(method, outcome).inc();
         if let Err(UpstreamError::Rejected(mismatch)) = answer {
             let reason = mismatch.failure.as_str();
             inner.series.lock().entry(self.name.clone()).or_default().reasons.insert(reason);
-            let labels = MismatchLabels { endpoint: self.name.clone(), reason };
+            let labels = (endpoint_label(&self.name), [("reason", reason)]);
             inner.endpoint_mismatches.get_or_create(&labels).inc();
         }
     }
@@ -261,12 +242,12 @@ impl EndpointMetrics {
     /// Counts a call whose attempt was dropped.
     pub(super) fn call_cut_off(&self, method: &str) {
         self.calls.inc();
-        self.all.0.calls.get_or_create(&OutcomeLabels { outcome: CUT_OFF }).inc();
+        self.all.0.calls.get_or_create(&[("outcome", CUT_OFF)]).inc();
         self.counter(MethodLabel::of(method), CUT_OFF).inc();
     }
 
     fn counter(&self, method: MethodLabel, outcome: &'static str) -> Counter {
-        let labels = EndpointCallLabels { endpoint: self.name.clone(), method: method.as_str(), outcome };
+        let labels = (endpoint_label(&self.name), [("method", method.as_str()), ("outcome", outcome)]);
         self.all.0.endpoint_calls.get_or_create_owned(&labels)
     }
 }
@@ -283,11 +264,13 @@ impl Drop for EndpointMetrics {
         for (method, outcome) in
             MethodLabel::all().flat_map(|method| outcomes().map(move |outcome| (method, outcome)))
         {
-            inner.endpoint_calls.remove(&EndpointCallLabels { endpoint: self.name.clone(), method, outcome });
+            inner
+                .endpoint_calls
+                .remove(&(endpoint_label(&self.name), [("method", method), ("outcome", outcome)]));
         }
-        inner.endpoint_seconds.remove(&EndpointLabels { endpoint: self.name.clone() });
+        inner.endpoint_seconds.remove(&endpoint_label(&self.name));
         for reason in std::mem::take(&mut series_of_name.reasons) {
-            inner.endpoint_mismatches.remove(&MismatchLabels { endpoint: self.name.clone(), reason });
+            inner.endpoint_mismatches.remove(&(endpoint_label(&self.name), [("reason", reason)]));
         }
         series.remove(&self.name);
     }

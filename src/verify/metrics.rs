@@ -3,13 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use prometheus_client::{
-    encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
 
 use super::{Failure, Level, Overdue};
-use crate::histogram::Histogram;
+use crate::{histogram::Histogram, labels::Labels};
 
 /// Metrics of verification. The default is not registered with any registry (tests).
 #[derive(Clone, Debug, Default)]
@@ -17,26 +16,16 @@ pub struct Metrics(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    checked: Family<LevelLabels, Counter>,
-    mismatches: Family<ReasonLabels, Counter>,
+    checked: Family<Labels<1>, Counter>,
+    mismatches: Family<Labels<1>, Counter>,
     unprovable: Counter,
-    overdue: Family<ReasonLabels, Counter>,
+    overdue: Family<Labels<1>, Counter>,
     waiting: Gauge,
     seconds: Histogram,
 }
 
 /// Counts a check as waiting for a proof thread until this guard is dropped.
 pub(super) struct Waits(Gauge);
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LevelLabels {
-    level: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReasonLabels {
-    reason: &'static str,
-}
 
 // === impl Metrics ===
 
@@ -74,20 +63,20 @@ impl Metrics {
         // The counters by reason are created at start, because `increase()` in Prometheus ignores the first value of a
         // counter that appears only with its first event.
         for reason in Failure::REASONS {
-            drop(inner.mismatches.get_or_create(&ReasonLabels { reason }));
+            drop(inner.mismatches.get_or_create(&[("reason", reason)]));
         }
         for reason in Overdue::ALL.map(Overdue::as_str) {
-            drop(inner.overdue.get_or_create(&ReasonLabels { reason }));
+            drop(inner.overdue.get_or_create(&[("reason", reason)]));
         }
         Self(Arc::new(inner))
     }
 
     pub(super) fn passed(&self, level: Level) {
-        self.0.checked.get_or_create(&LevelLabels { level: level.as_str() }).inc();
+        self.0.checked.get_or_create(&[("level", level.as_str())]).inc();
     }
 
     pub(super) fn failed(&self, failure: &Failure) {
-        self.0.mismatches.get_or_create(&ReasonLabels { reason: failure.as_str() }).inc();
+        self.0.mismatches.get_or_create(&[("reason", failure.as_str())]).inc();
     }
 
     pub(super) fn unprovable(&self) {
@@ -95,7 +84,7 @@ impl Metrics {
     }
 
     pub(super) fn overdue(&self, overdue: Overdue) {
-        self.0.overdue.get_or_create(&ReasonLabels { reason: overdue.as_str() }).inc();
+        self.0.overdue.get_or_create(&[("reason", overdue.as_str())]).inc();
     }
 
     /// Counts a check as waiting for a proof thread until the guard is dropped.

@@ -1,19 +1,19 @@
 //! Metrics of the cache in memory, by kind of entry.
 
 use prometheus_client::{
-    encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
 
 use super::entity::{Entity, KINDS};
+use crate::labels::Labels;
 
 /// Metrics of the cache. The default is not registered with any registry.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    entries: Family<Labels, Gauge>,
-    bytes: Family<Labels, Gauge>,
-    evictions: Family<Labels, Counter>,
+    entries: Family<Labels<1>, Gauge>,
+    bytes: Family<Labels<1>, Gauge>,
+    evictions: Family<Labels<1>, Counter>,
     capacity: Gauge,
     /// The same metrics by kind, for access without a lock.
     by_kind: [Counted; KINDS.len()],
@@ -26,11 +26,6 @@ struct Counted {
     evictions: Counter,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
-    kind: &'static str,
-}
-
 // === impl Metrics ===
 
 impl Default for Metrics {
@@ -38,7 +33,7 @@ impl Default for Metrics {
         let (entries, bytes, evictions) =
             (Family::<_, Gauge>::default(), Family::<_, Gauge>::default(), Family::<_, Counter>::default());
         let by_kind = KINDS.map(|kind| {
-            let labels = Labels { kind };
+            let labels = [("kind", kind)];
             Counted {
                 entries: entries.get_or_create_owned(&labels),
                 bytes: bytes.get_or_create_owned(&labels),

@@ -9,11 +9,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{
-    all::Tiers,
-    metrics::{Metrics, TierLabels},
-    status::TierStatus,
-};
+use super::{all::Tiers, metrics::Metrics, status::TierStatus};
 
 #[derive(Debug)]
 struct Gauges(Tiers);
@@ -52,7 +48,7 @@ impl Collector for Gauges {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for (kind, value) in told {
                 let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-                gauge.encode(family.encode_family(&TierLabels { tier: kind.as_str() })?)?;
+                gauge.encode(family.encode_family(&[("tier", kind.as_str())])?)?;
             }
         }
         if all.is_empty() {
@@ -62,7 +58,7 @@ impl Collector for Gauges {
         let mut family = encoder.encode_descriptor("tier_evictions", help, None, MetricType::Counter)?;
         for tier in &all {
             let evictions = ConstCounter::new(tier.usage.evictions);
-            evictions.encode(family.encode_family(&TierLabels { tier: tier.kind.as_str() })?)?;
+            evictions.encode(family.encode_family(&[("tier", tier.kind.as_str())])?)?;
         }
         Ok(())
     }

@@ -3,30 +3,18 @@
 use std::time::Duration;
 
 use prometheus_client::{
-    encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
     registry::Registry,
 };
 
-use crate::{cache::tier::TierKind, histogram::Histogram};
+use crate::{cache::tier::TierKind, histogram::Histogram, labels::Labels};
 
 /// Counters of the tiers. The default is not registered with any registry.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
-    reads: Family<Labels, Counter>,
-    writes: Family<Labels, Counter>,
-    seconds: Family<TierLabels, Histogram>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
-    tier: &'static str,
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct TierLabels {
-    pub(super) tier: &'static str,
+    reads: Family<Labels<2>, Counter>,
+    writes: Family<Labels<2>, Counter>,
+    seconds: Family<Labels<1>, Histogram>,
 }
 
 const READS: [&str; 6] = ["hit", "miss", "damaged", "rejected", "failed", "skipped"];
@@ -55,17 +43,17 @@ impl Metrics {
     /// Initializes all counters of a tier to 0, so that they appear from the start.
     pub(super) fn show(&self, tier: &'static str) {
         for outcome in READS {
-            drop(self.reads.get_or_create(&Labels { tier, outcome }));
+            drop(self.reads.get_or_create(&[("tier", tier), ("outcome", outcome)]));
         }
         for outcome in WRITES {
-            drop(self.writes.get_or_create(&Labels { tier, outcome }));
+            drop(self.writes.get_or_create(&[("tier", tier), ("outcome", outcome)]));
         }
     }
 
     pub(super) fn read(&self, tier: TierKind, found: bool, took: Duration) {
         let [hit, miss, ..] = READS;
         self.count_read(tier, if found { hit } else { miss });
-        self.seconds.get_or_create(&TierLabels { tier: tier.as_str() }).observe(took);
+        self.seconds.get_or_create(&[("tier", tier.as_str())]).observe(took);
     }
 
     pub(super) fn damaged(&self, tier: TierKind) {
@@ -92,19 +80,21 @@ impl Metrics {
             Wrote::Skipped => skipped,
             Wrote::Dropped => dropped,
         };
-        self.writes.get_or_create(&Labels { tier: tier.as_str(), outcome }).inc();
+        self.writes.get_or_create(&[("tier", tier.as_str()), ("outcome", outcome)]).inc();
     }
 
     /// Number of failed reads and writes, and of damaged and rejected values.
     pub(super) fn errors(&self, tier: TierKind) -> u64 {
         let tier = tier.as_str();
-        let count = |of: &Family<Labels, Counter>, outcome| of.get_or_create(&Labels { tier, outcome }).get();
+        let count = |of: &Family<Labels<2>, Counter>, outcome| {
+            of.get_or_create(&[("tier", tier), ("outcome", outcome)]).get()
+        };
         let reads = ["damaged", "rejected", "failed"].map(|outcome| count(&self.reads, outcome));
         reads.into_iter().sum::<u64>() + count(&self.writes, "failed")
     }
 
     fn count_read(&self, tier: TierKind, outcome: &'static str) {
-        self.reads.get_or_create(&Labels { tier: tier.as_str(), outcome }).inc();
+        self.reads.get_or_create(&[("tier", tier.as_str()), ("outcome", outcome)]).inc();
     }
 }
 

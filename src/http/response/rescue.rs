@@ -84,12 +84,7 @@ pub fn call_error(error: &CallError) -> ErrorResponse {
         Code::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
         Code::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
         Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-        Code::Parse
-        | Code::InvalidRequest
-        | Code::MethodNotFound
-        | Code::InvalidParams
-        | Code::TooManyLogs
-        | Code::UpstreamMismatch => StatusCode::OK,
+        _ => StatusCode::OK,
     };
     let retry_after = match (error, code) {
         (CallError::RateLimited { wait }, _) => Some(*wait),

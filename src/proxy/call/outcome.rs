@@ -109,10 +109,10 @@ impl Outcome {
         }
     }
 
-    /// Returns the outcome of an answer that waited for a fetch, which another call had started if `joined`. `kept` says
+    /// Returns the outcome of an answer that waited for a fetch, which another call had started if `joined`. `cached` says
     /// whether the cache has the fetched content now.
-    pub(crate) fn of_fetch(joined: bool, kept: bool) -> Self {
-        match (joined, kept) {
+    pub(crate) fn of_fetch(joined: bool, cached: bool) -> Self {
+        match (joined, cached) {
             (true, _) => Self::Joined,
             (false, true) => Self::Stored,
             (false, false) => Self::Miss,

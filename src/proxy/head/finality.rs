@@ -99,10 +99,10 @@ impl FinalityTracker {
             shown => shown?,
         };
         let checked = match shown {
-            Ok(shown) if shown.link().hash == hash => FinalCheck::Stands,
+            Ok(shown) if shown.link.hash == hash => FinalCheck::Stands,
             Ok(shown) => {
                 self.check_chain_once(shown.by).await?;
-                self.contradicted(finalized, shown.link().hash)
+                self.contradicted(finalized, shown.link.hash)
             }
             Err(NotShown::Absent(by)) => self.denied(finalized, head, by).await?,
             // An error does not deny the block, because nodes report pruned blocks with many different errors. If the
@@ -140,16 +140,16 @@ impl FinalityTracker {
                 let finalized = this.view.tracker().finalized().map(|(number, _)| number.0);
                 info!(finalized, "an answer contradicts the finalized block; keeping it while asking again");
             }
+            let doubted = || {
+                let tracker = this.view.tracker();
+                tracker.finalized().filter(|_| tracker.is_doubted()).zip(tracker.head())
+            };
             let asking = async {
-                loop {
-                    time::sleep(DOUBT_PAUSE).await;
-                    let (finalized, head) = {
-                        let tracker = this.view.tracker();
-                        (tracker.finalized().filter(|_| tracker.is_doubted()), tracker.head())
-                    };
-                    let Some((finalized, head)) = finalized.zip(head) else { return };
+                time::sleep(DOUBT_PAUSE).await;
+                while let Some((finalized, head)) = doubted() {
                     // Ignore an error: the next request may get an answer.
                     let _ = this.check(finalized, head.number, None).await;
+                    time::sleep(DOUBT_PAUSE).await;
                 }
             };
             let _ = timeout(DOUBT, asking).await;
@@ -184,7 +184,7 @@ impl FinalityTracker {
     /// Fetches the finalized block of this endpoint; `None` if the endpoint shows none.
     async fn fetch_own(&self, by: Option<EndpointId>) -> Result<Option<Link>, UpstreamError> {
         match self.source.request_from(by, Tag::Finalized).await? {
-            Ok(own) => Ok(Some(own.link())),
+            Ok(own) => Ok(Some(own.link)),
             // Some nodes without finality answer with an error.
             Err(NotShown::Absent(_) | NotShown::Refused(_) | NotShown::Broken) => Ok(None),
             Err(NotShown::Other) => Err(finalized_not_shown()),
@@ -283,7 +283,7 @@ impl FinalityTracker {
                 // block again.
                 sent = self.view.clock().now();
                 let again = self.fetch(sent).await?.ok_or(UpstreamError::Empty)?;
-                link = again.link();
+                link = again.link;
                 self.source.store(again);
             }
         }
@@ -359,7 +359,7 @@ impl FinalityTracker {
     pub(super) async fn fetch(&self, sent: Stamp) -> Result<Option<Shown>, UpstreamError> {
         let shown = self.source.fetch(Tag::Finalized, sent).await?;
         if let Some(shown) = &shown {
-            let link = shown.link();
+            let link = shown.link;
             let known = self.view.tracker().lookup(link.number, sent);
             if matches!(known, Lookup::Final(hash) if hash != link.hash) {
                 self.source.check_chain(shown.by).await?;
@@ -405,8 +405,8 @@ impl FinalityTracker {
         final_now: BlockNumber,
     ) -> Result<Option<BlockHash>, UpstreamError> {
         match self.source.request(number, self.view.clock().now()).await? {
-            Ok(shown) if shown.link().hash == hash => Ok(None),
-            Ok(shown) => self.source.check_chain(shown.by).await.map(|()| Some(shown.link().hash)),
+            Ok(shown) if shown.link.hash == hash => Ok(None),
+            Ok(shown) => self.source.check_chain(shown.by).await.map(|()| Some(shown.link.hash)),
             Err(NotShown::Absent(Some(by)))
                 if number < final_now && self.upstream.has_reached(by, final_now) =>
             {

@@ -32,7 +32,7 @@ const FULL_HEAD_AGAIN: Duration = Duration::from_secs(60);
 
 /// A block that an endpoint showed.
 pub(crate) struct Shown {
-    link: Link,
+    pub(super) link: Link,
     /// The block itself, if it may be stored in the cache.
     storable: Option<Content>,
     /// The endpoint that showed the block.
@@ -224,12 +224,7 @@ impl HeaderSource {
         }
         let accepted = answers.into_iter().zip(checks).filter(|(answer, _)| answer.is_ok());
         let shown = accepted.filter_map(|(_, check)| self.shown(check.verdict(), false));
-        let links = shown.map(|shown| {
-            let link = shown.link();
-            self.store(shown);
-            link
-        });
-        Ok(links.collect())
+        Ok(shown.map(|shown| self.stored(shown)).collect())
     }
 
     /// Returns the block with this hash from the cache or the primary endpoint; `None` if neither has it.
@@ -242,11 +237,14 @@ impl HeaderSource {
             return Ok(Some(cached));
         }
         let shown = self.fetch(hash, sent).await?;
-        Ok(shown.map(|shown| {
-            let link = shown.link();
-            self.store(shown);
-            link
-        }))
+        Ok(shown.map(|shown| self.stored(shown)))
+    }
+
+    /// Stores the block if that is possible, and returns its link.
+    fn stored(&self, shown: Shown) -> Link {
+        let link = shown.link;
+        self.store(shown);
+        link
     }
 
     /// Checks that this endpoint serves the right chain. A block that does not link to the view may be of another
@@ -277,7 +275,7 @@ impl HeaderSource {
         let (call, _) = self.call(with_hashes(Tag::Latest), sent);
         self.metrics.upkeep(1);
         let (other, verdict) = self.upstream.call_another(than, call).await?;
-        Some((other, self.shown(verdict, false).map(|shown| shown.link().number)))
+        Some((other, self.shown(verdict, false).map(|shown| shown.link.number)))
     }
 
     fn call(&self, query: Query, sent: Stamp) -> (Call, Check) {
@@ -336,10 +334,6 @@ impl Shown {
     /// Returns whether the block passed all checks, so that the cache may store it.
     pub(super) fn is_storable(&self) -> bool {
         self.storable.is_some()
-    }
-
-    pub(super) fn link(&self) -> Link {
-        self.link
     }
 }
 

@@ -242,7 +242,7 @@ impl HeadTracker {
     pub(crate) async fn show(&self, tag: Tag) -> Result<Option<Link>, UpstreamError> {
         let shown = self.source.fetch(tag, self.view.clock().now()).await?;
         waited::note_refresh(false);
-        Ok(shown.map(|shown| shown.link()))
+        Ok(shown.map(|shown| shown.link))
     }
 
     /// Ensures in the background that the view has a head. Only one task at a time does so, so that tasks do not pile up
@@ -287,21 +287,15 @@ impl HeadTracker {
         self.view.change(|tracker| tracker.begin_refresh(sent));
         let (wall, mut sent) = (self.view.wall(), sent);
         let mut shown = self.fetch_head(full, sent).await;
-        match &shown {
-            // After this error another endpoint is primary. After an alarm (the next arm) the view is empty. In both
-            // cases the view ignores answers to earlier requests, so send a new request.
-            Err(UpstreamError::WrongChain(_)) => {
-                sent = self.view.clock().now();
-                shown = self.fetch_head(full, sent).await;
-            }
-            Ok(None) if !self.view.tracker().is_suspended() => {
-                sent = self.view.clock().now();
-                shown = self.fetch_head(full, sent).await;
-            }
-            Ok(_) | Err(_) => {}
+        let is_alarm = || !self.view.tracker().is_suspended();
+        // After this error another endpoint is primary. After an alarm the view is empty. In both cases the view ignores
+        // answers to earlier requests, so send a new request.
+        if matches!(&shown, Err(UpstreamError::WrongChain(_))) || (matches!(&shown, Ok(None)) && is_alarm()) {
+            sent = self.view.clock().now();
+            shown = self.fetch_head(full, sent).await;
         }
         let Some(ShownHead { shown, between, finalized }) = shown? else { return Ok(()) };
-        let link = shown.link();
+        let link = shown.link;
         let now = self.view.clock().now();
         let (change, links, alarmed, was_suspended) = self.view.change(|tracker| {
             let (final_before, was_suspended) = (tracker.finalized(), tracker.is_suspended());
@@ -385,9 +379,9 @@ impl HeadTracker {
         let Some(shown) = self.source.fetch_head(full, sent).await? else {
             return Err(UpstreamError::Empty);
         };
-        let own = shown.link().number;
+        let shown_number = shown.link.number;
         let shown = self.source.or_higher(shown, sent).await?;
-        let link = shown.link();
+        let link = shown.link;
         let mut between = Vec::new();
         let mut closed = None;
         // Compute the gap again after each fetch, because another refresh may have moved the window.
@@ -419,7 +413,7 @@ impl HeadTracker {
             }
             return Ok(Some(ShownHead { shown, between, finalized: None }));
         };
-        Ok(match self.finality.check(finalized, own, shown.by).await? {
+        Ok(match self.finality.check(finalized, shown_number, shown.by).await? {
             FinalCheck::Stands => Some(ShownHead { shown, between, finalized: Some(finalized) }),
             FinalCheck::Doubted => Some(ShownHead { shown, between, finalized: None }),
             FinalCheck::Suspended | FinalCheck::Alarm => None,
@@ -450,11 +444,7 @@ impl HeadTracker {
                     self.upstream.demote(by);
                 }
             }
-            HeadChange::First
-            | HeadChange::Same
-            | HeadChange::Extended(_)
-            | HeadChange::Outdated
-            | HeadChange::Unlinked => {}
+            _ => {}
         }
     }
 
@@ -463,7 +453,7 @@ impl HeadTracker {
             self.view.note_no_block(Tag::Safe, sent);
             return Err(UpstreamError::Empty);
         };
-        let link = shown.link();
+        let link = shown.link;
         let now = self.view.clock().now();
         self.view.change(|tracker| tracker.observe_safe(link, sent, now));
         self.source.store(shown);
@@ -489,7 +479,7 @@ impl HeadTracker {
             self.view.note_no_block(Tag::Finalized, sent);
             return Err(UpstreamError::Empty);
         };
-        let link = shown.link();
+        let link = shown.link;
         let now = self.view.clock().now();
         self.view.change(|tracker| tracker.observe_finalized_tag(link, sent, now));
         self.source.store(shown);

@@ -3,6 +3,7 @@
 //! The view makes no upstream calls; [`HeadTracker`](super::HeadTracker) keeps it fresh.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -64,9 +65,8 @@ struct ViewTimes {
     written: Option<Stamp>,
     /// Time of the last change of the head.
     moved: Option<Stamp>,
-    /// Times at which the node last had no block for `safe`, and for `finalized`.
-    no_safe: Option<Stamp>,
-    no_finalized: Option<Stamp>,
+    /// Times at which the node last had no block for a tag.
+    no_block: HashMap<Tag, Stamp>,
     /// Chain that the upstream serves.
     chain: Option<Arc<ChainIdentity>>,
     /// The same chain as `chain`, but set only after all data of the previous chain is gone.
@@ -194,24 +194,13 @@ impl SharedView {
 
     /// Records that the node has no block for a tag.
     pub(super) fn note_no_block(&self, tag: Tag, sent: Stamp) {
-        let mut times = self.times.lock();
-        match tag {
-            Tag::Safe => times.no_safe = Some(sent),
-            Tag::Finalized => times.no_finalized = Some(sent),
-            Tag::Latest | Tag::Earliest | Tag::Pending => {}
-        }
+        self.times.lock().no_block.insert(tag, sent);
     }
 
     /// Returns whether the node had no block for `tag`, by an answer that is recent enough for a call that arrived at
     /// `arrival`.
     pub(crate) fn has_no_block(&self, tag: Tag, arrival: Stamp) -> bool {
-        let times = self.times.lock();
-        let none = match tag {
-            Tag::Safe => times.no_safe,
-            Tag::Finalized => times.no_finalized,
-            Tag::Latest | Tag::Earliest | Tag::Pending => None,
-        };
-        drop(times);
+        let none = self.times.lock().no_block.get(&tag).copied();
         none.is_some_and(|sent| self.may_join(sent, arrival))
     }
 
@@ -266,12 +255,8 @@ impl SharedView {
                 tracker.forget(now);
             });
         }
-        if let Some(before) = &before {
-            let was = (!before.is_unknown()).then_some(before.chain_id);
-            warn!(
-                chain_id = chain.chain_id,
-                was, "the upstream serves another chain now; clearing the cache"
-            );
+        if before.is_some() {
+            warn!(chain_id = chain.chain_id, "the upstream serves another chain now; clearing the cache");
         }
         if before.is_some() || has_loaded_other {
             // Advance the generation before clearing the cache, so that a running fetch does not store its answer

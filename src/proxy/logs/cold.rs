@@ -151,11 +151,7 @@ where
             Outcome::Miss | Outcome::Joined | Outcome::Bypass | Outcome::Logs(..) => {
                 FoundLogs::forwarded(logs)
             }
-            Outcome::Hit(_)
-            | Outcome::Derived(_)
-            | Outcome::Restored(_)
-            | Outcome::Stale { .. }
-            | Outcome::Stored => FoundLogs { logs, source, proof: LogProof::Structural },
+            _ => FoundLogs { logs, source, proof: LogProof::Structural },
         })
     }
 

@@ -124,8 +124,8 @@ impl Read {
                     return Self::Stale;
                 }
                 // Nodes differ about ranges that end above the head.
-                Lookup::Above { .. } | Lookup::Unknown if is_above => return Self::Unknown,
                 Lookup::Above { .. } => return Self::Unknown,
+                Lookup::Unknown if is_above => return Self::Unknown,
                 Lookup::Tracked { fresh: false, .. } | Lookup::Unknown => None,
             };
             blocks.push(RangeBlock { hash, is_asked: matches!(known, Lookup::Asked(_)) });

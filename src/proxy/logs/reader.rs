@@ -49,14 +49,6 @@ where
     /// If the upstream fails or lags, a limit is exceeded, no proof is possible where one is demanded, or the chain keeps
     /// changing.
     pub(crate) async fn answer(&self, request: &Request, call: &LogsCall) -> Result<Answered, CallError> {
-        match self.answer_in_packet(request, call).await {
-            // No other call has used the tag.
-            Err(CallError::Left { .. }) if request.packet().calls().len() == 1 => Err(CallError::Changed),
-            answered => answered,
-        }
-    }
-
-    async fn answer_in_packet(&self, request: &Request, call: &LogsCall) -> Result<Answered, CallError> {
         let mut error = CallError::Changed;
         for _ in 0..MAX_PLANS {
             let request = request.anew();
@@ -109,10 +101,8 @@ where
             let answering = Box::pin(self.tools.fetcher.find_logs(&call, None));
             let answered = self.tools.concurrency.within(packet.caller().client, answering).await;
             let (answer, is_true) = answered.map_err(CallError::Upstream)?;
-            let is_above = self.tools.view.tracker().is_above_head(last);
             if let Answer::Result(logs) = &answer
                 && is_true
-                && is_above
                 && let Ok(logs) = Log::read_all(logs)
                 && let Some(log) = logs.last()
             {
@@ -197,12 +187,12 @@ where
         let Some(mut range) = range else { return Ok(Attempt::Forward) };
         for bound in [from, to] {
             if !range.has(bound) {
-                return anew(request, bound.tagged);
+                return release_tags(request, bound.tagged);
             }
         }
         let tagged: Vec<_> = [from.tagged, to.tagged].into_iter().flatten().collect();
         let attempt = self.of_blocks(request, call, range, &tagged).await?;
-        if matches!(attempt, Attempt::Changed) { anew(request, tagged) } else { Ok(attempt) }
+        if matches!(attempt, Attempt::Changed) { release_tags(request, tagged) } else { Ok(attempt) }
     }
 
     /// Refuses a range with too many blocks, but lets the node answer if the range begins above the head.
@@ -278,19 +268,26 @@ where
         }
         // The call for the block of the tag pins the tag.
         let part = if tag == Tag::Latest { Part::Number } else { Part::BlockWithHashes };
-        self.content.clone().call(request.for_content(Query::new(part, tag))).await?;
-        Ok(packet.tag(tag).map(of_link))
+        match self.content.clone().call(request.for_content(Query::new(part, tag))).await {
+            // No other call has used the tag.
+            Err(CallError::Left { .. }) if packet.calls().len() == 1 => Err(CallError::Changed),
+            Err(error) => Err(error),
+            Ok(_) => Ok(packet.tag(tag).map(of_link)),
+        }
     }
 }
 
-/// Plans the call again, with new blocks for these tags of a batch.
+/// Unpins these tags of a batch, so that the next plan finds new blocks for them.
 ///
 /// # Errors
 /// If another call of the batch was answered from such a block, or its tag was pinned anew before.
-fn anew(request: &Request, tagged: impl IntoIterator<Item = (Tag, Link)>) -> Result<Attempt, CallError> {
+fn release_tags(
+    request: &Request,
+    tagged: impl IntoIterator<Item = (Tag, Link)>,
+) -> Result<Attempt, CallError> {
     let packet = request.packet();
     // Each plan of a single call has a packet of its own.
     let is_batch = packet.calls().len() > 1;
-    let mut stuck = tagged.into_iter().filter(|(tag, link)| is_batch && !packet.unpin(*tag, *link));
-    stuck.next().map_or(Ok(Attempt::Changed), |(tag, _)| Err(CallError::Left { tag }))
+    let mut used = tagged.into_iter().filter(|(tag, link)| is_batch && !packet.unpin(*tag, *link));
+    used.next().map_or(Ok(Attempt::Changed), |(tag, _)| Err(CallError::Left { tag }))
 }

@@ -180,18 +180,13 @@ impl BlockLookup<'_> {
             return LookupPlan::Forward;
         }
         let LookupPlan::Fetch(fetch) = plan else { return plan };
-        match plan {
-            LookupPlan::Fetch(_) if self.entries.demands(Kind::Transactions) == Demand::Structural => {
-                LookupPlan::Forward
-            }
-            LookupPlan::Fetch(_) if self.entries.demands_proof(Kind::Transactions) => {
-                LookupPlan::Fetch(fetch)
-            }
+        let is_futile = match self.entries.demands(Kind::Transactions) {
+            Demand::Structural => true,
             // An unproved block has no count, and another fetch would not prove it.
-            LookupPlan::Fetch(_) if self.has_block(fetch.at) => LookupPlan::Forward,
-            LookupPlan::Fetch(_) if self.entries.is_uncacheable(fetch) => LookupPlan::Forward,
-            plan => plan,
-        }
+            Demand::Auto => self.has_block(fetch.at) || self.entries.is_uncacheable(fetch),
+            Demand::Full => false,
+        };
+        if is_futile { LookupPlan::Forward } else { plan }
     }
 
     /// Answers from the content of the block that `fetch` names, or plans to fetch it.

@@ -169,20 +169,10 @@ impl TransactionLookup<'_> {
             Part::Receipt => in_receipts().or_else(in_block),
             _ => in_block().or_else(in_receipts),
         };
-        if let Some(held) = held {
-            return held;
-        }
-        self.entries
-            .state
-            .cache
-            .single_transaction(home.block, index)
-            .is_some_and(|single| single.hash() == hash)
-            || self
-                .entries
-                .state
-                .cache
-                .single_receipt(home.block, index)
-                .is_some_and(|single| single.hash() == hash)
+        let cache = &self.entries.state.cache;
+        let is_transaction = || Some(cache.single_transaction(home.block, index)?.hash() == hash);
+        let is_receipt = || Some(cache.single_receipt(home.block, index)?.hash() == hash);
+        held.unwrap_or_else(|| is_transaction() == Some(true) || is_receipt() == Some(true))
     }
 }
 

@@ -1,18 +1,14 @@
 //! Answers a call that missed the cache.
 
-use std::{mem, pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{mem, ops::Deref, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use futures_util::poll;
 use tokio::time;
 
 use super::{
-    existing::KnownToExist,
     fetch_answer::{AnswerFetcher, FetchResult, denies},
-    fetcher::{Fetched, Fetcher},
-    forward::Forwarder,
-    load::{Loader, UpstreamState},
-    prefetch::Prefetcher,
-    prove::Prover,
+    fetcher::Fetched,
+    load::UpstreamState,
 };
 use crate::{
     cache::Location,
@@ -28,8 +24,7 @@ use crate::{
             waited,
         },
         error::CallError,
-        head::{HeadTracker, SharedView},
-        lookup::{CacheLookup, CacheState, CachedAnswer, LookupPlan, TagMeaning},
+        lookup::{CacheLookup, CachedAnswer, LookupPlan, TagMeaning},
         metrics::Metrics,
     },
     upstream::UpstreamError,
@@ -51,22 +46,21 @@ const HEAD_PATIENCE: Duration = Duration::from_secs(1);
 /// Answers queries that missed the cache.
 #[derive(Debug)]
 pub(crate) struct Answerer {
-    pub(crate) head: Arc<HeadTracker>,
-    pub(crate) view: Arc<SharedView>,
-    pub(crate) state: Arc<CacheState>,
-    pub(crate) lookup: Arc<CacheLookup>,
-    pub(crate) existing: KnownToExist,
-    pub(crate) loader: Arc<Loader>,
-    pub(crate) fetcher: Arc<Fetcher>,
-    pub(crate) prover: Prover,
-    pub(crate) prefetcher: Prefetcher,
-    pub(crate) forwarder: Forwarder,
     pub(crate) answers: AnswerFetcher,
+    pub(crate) lookup: Arc<CacheLookup>,
     pub(crate) concurrency: ClientConcurrency,
     pub(crate) metrics: Metrics,
 }
 
 // === impl Answerer ===
+
+impl Deref for Answerer {
+    type Target = AnswerFetcher;
+
+    fn deref(&self) -> &AnswerFetcher {
+        &self.answers
+    }
+}
 
 impl Answerer {
     /// Carries out the plan of a lookup, and looks up again after each wait, until there is an answer. Boxes rare

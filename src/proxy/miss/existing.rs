@@ -4,17 +4,14 @@ use std::sync::Arc;
 
 use crate::{
     cache::Location,
-    chain::{Link, Stamp},
-    eth::{At, BlockHash, BlockNumber, Home, Query, TxHash},
+    chain::Stamp,
+    eth::{At, BlockHash, BlockNumber, Query, TxHash},
     proxy::{call::query_call::QueryCall, head::SharedView, lookup::CacheState},
 };
 
 /// Number of newest blocks to search for a transaction that the upstream does not have: a client may have just seen
 /// the transaction in one of them.
-const NEWEST: usize = 16;
-
-/// Largest distance below the finalized block at which a node has every block: it may have pruned older ones.
-const NOT_PRUNED: u64 = 64;
+const NEWEST: u64 = 32;
 
 /// Place of data that must exist.
 #[derive(Clone, Copy)]
@@ -42,24 +39,30 @@ impl KnownToExist {
         &self.state
     }
 
-    /// Returns the block of a transaction, if a cached block that is canonical in the view lists it.
-    pub(super) fn home_of(&self, transaction: TxHash, arrival: Stamp) -> Option<Home> {
+    /// Returns the place of a transaction, if a cached block that is canonical in the view lists it, or if an entry names a
+    /// newly final number.
+    pub(super) fn place_of(&self, transaction: TxHash, arrival: Stamp) -> Option<Known> {
         let (cache, view) = (&self.state.cache, &self.view);
-        let listed = cache.locations(transaction).into_iter().find(|Location { home, index }| {
+        let locations = cache.locations(transaction);
+        let listed = locations.iter().find(|Location { home, index }| {
             let in_block = || cache.block(home.block).and_then(|block| block.transaction_hash(*index));
             let in_receipts = || cache.receipts(home.block).and_then(|all| all.transaction_hash(*index));
             in_block().or_else(in_receipts) == Some(transaction)
                 && view.tracker().canonical_at(home.number, arrival) == Some(home.block)
         });
         if let Some(Location { home, .. }) = listed {
-            return Some(home);
+            return Some(Known { number: home.number, block: Some(home.block) });
         }
         // New heads are often cached only as blocks with hashes.
-        let newest: Vec<_> = view.tracker().newest().take(NEWEST).collect();
-        let lists = |link: &&Link| {
-            cache.block_with_hashes(link.hash).is_some_and(|with_hashes| with_hashes.lists(transaction))
+        let newest: Vec<_> = {
+            let tracker = view.tracker();
+            let head = tracker.head()?.number.0;
+            let numbers = (head.saturating_sub(NEWEST)..=head).rev().map(BlockNumber);
+            numbers.map(|number| Known { number, block: tracker.known_at(number) }).collect()
         };
-        newest.iter().find(lists).map(|link| Home { block: link.hash, number: link.number })
+        let lists = |block| cache.block_with_hashes(block).is_some_and(|block| block.lists(transaction));
+        let in_newest = newest.into_iter().find(|known| known.block.is_some_and(lists));
+        in_newest.or_else(|| locations.iter().find_map(|at| self.newly_final(at.home.number)))
     }
 
     /// Returns the number of transactions of a block, if the block is cached in any form.
@@ -70,7 +73,7 @@ impl KnownToExist {
     }
 
     /// Returns the place of data that must exist: the view has its block and, if the data is about a transaction, a cached
-    /// block lists it; or the place is in final blocks. The view may be stale; callers refresh it before they act on this.
+    /// block lists it; or the place is newly final. The view may be stale; callers refresh it before they act on this.
     pub(super) fn known(&self, asked: &QueryCall, fetch: Query) -> Option<Known> {
         let view = &self.view;
         if view.tracker().rules().development {
@@ -86,7 +89,7 @@ impl KnownToExist {
             let number = number.or_else(|| view.tracker().tracked_number(hash));
             let number = number.or_else(|| view.tracker().placed_number(hash))?;
             let known = known_at(number).filter(|known| known.block == Some(hash));
-            known.or_else(|| self.in_final_blocks(number, None))
+            known.or_else(|| self.newly_final(number))
         };
         let is_listed = |known: &Known| {
             let Some(index) = fetch.index else { return true };
@@ -95,26 +98,18 @@ impl KnownToExist {
         };
         let known = match fetch.at {
             At::Hash(hash) => known_as(hash),
-            At::Number(number) => known_at(number).or_else(|| self.in_final_blocks(number, Some(NOT_PRUNED))),
+            At::Number(number) => known_at(number).or_else(|| self.newly_final(number)),
             At::Tag(_) => None,
-            At::Tx(transaction) => match self.home_of(transaction, arrival) {
-                Some(Home { block, number }) => Some(Known { number, block: Some(block) }),
-                None => {
-                    let locations = self.state.cache.locations(transaction);
-                    let numbers = locations.into_iter().map(|location| location.home.number);
-                    numbers.filter_map(|number| self.in_final_blocks(number, None)).next()
-                }
-            },
+            At::Tx(transaction) => self.place_of(transaction, arrival),
         };
         known.filter(is_listed)
     }
 
-    /// Returns the place with this number, if a final block is there that the view does not know.
-    fn in_final_blocks(&self, number: BlockNumber, depth: Option<u64>) -> Option<Known> {
+    /// Returns the place with this number, if the block there has become final in the last seconds, so that no node has
+    /// pruned it, and the view does not know the block.
+    fn newly_final(&self, number: BlockNumber) -> Option<Known> {
         let tracker = self.view.tracker();
-        let (finalized, _) = tracker.finalized().filter(|_| !tracker.is_suspended())?;
-        let below = finalized.0.checked_sub(number.0)?;
-        let is_unknown = depth.is_none_or(|depth| below <= depth) && tracker.known_at(number).is_none();
-        is_unknown.then_some(Known { number, block: None })
+        let is_unknown = tracker.known_at(number).is_none() && !tracker.is_suspended();
+        (is_unknown && tracker.is_newly_final(number)).then_some(Known { number, block: None })
     }
 }

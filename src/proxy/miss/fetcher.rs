@@ -242,7 +242,7 @@ impl Fetcher {
                 if let (Part::Receipt, At::Tx(transaction), Some(head)) = (query.part, query.at, head)
                     && by.get().is_some_and(|by| self.upstream.has_reached(by, head.number))
                     // Data that is known to exist is not absent.
-                    && self.existing.home_of(transaction, sent).is_none()
+                    && self.existing.place_of(transaction, sent).is_none()
                 {
                     self.state.absences.note(transaction, head.hash, sent, &self.view.tracker());
                 }

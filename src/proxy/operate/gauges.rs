@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    encoding::{DescriptorEncoder, EncodeMetric},
     metrics::{MetricType, gauge::ConstGauge},
     registry::Registry,
 };
@@ -13,12 +13,6 @@ use crate::{proxy::operate::status::Status, verify::Demand};
 
 #[derive(Debug)]
 struct ChainGauges(Status);
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LevelLabels {
-    content: &'static str,
-    level: &'static str,
-}
 
 /// Registers `head_number`, `head_age_seconds`, `view_age_seconds`, `finalized_number` and
 /// `verification_level{content,level}`. Omits unknown values.
@@ -65,7 +59,7 @@ impl Collector for ChainGauges {
             [("headers", in_force.headers), ("blocks", in_force.blocks), ("receipts", in_force.receipts)];
         for (content, demanded) in parts {
             for level in Demand::ALL {
-                let labels = LevelLabels { content, level: level.as_str() };
+                let labels = [("content", content), ("level", level.as_str())];
                 ConstGauge::new(i64::from(level == demanded)).encode(levels.encode_family(&labels)?)?;
             }
         }

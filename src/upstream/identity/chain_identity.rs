@@ -37,13 +37,14 @@ where
         ask("net_version", "[]"),
         ask("eth_getBlockByNumber", r#"["0x0",false]"#),
     );
-    let lacks_method = [&chain_id, &net_version].map(lacks_method);
-    let chain_id_answer = match chain_id.or_else(UpstreamError::into_answer)? {
-        Answer::Result(answer) => Ok(answer),
+    let has_no_id = [&chain_id, &net_version].into_iter().all(lacks_method);
+    let chain_id = chain_id.or_else(UpstreamError::into_answer)?;
+    if let Answer::Error(error) = &chain_id
+        && !has_no_id
+    {
         // A node that is still starting answers with an error, and so does a provider that rejects the key.
-        Answer::Error(error) if lacks_method != [true; 2] => return Err(UpstreamError::node_error(&error)),
-        Answer::Error(error) => Err(error),
-    };
+        return Err(UpstreamError::node_error(error));
+    }
     let net_version_answer = match net_version.or_else(UpstreamError::into_answer)? {
         Answer::Result(answer) => Some(answer),
         Answer::Error(_) => None,
@@ -63,8 +64,8 @@ where
         Ok(Answer::Error(error)) => return Err(UpstreamError::node_error(&error)),
         Err(error) => return Err(error),
     };
-    match chain_id_answer {
-        Ok(answer) => {
+    match chain_id {
+        Answer::Result(answer) => {
             let chain_id = serde_json::from_slice::<String>(&answer)
                 .ok()
                 .and_then(|text| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok())
@@ -74,10 +75,10 @@ where
                 })?;
             Ok(ChainIdentity { chain_id, genesis, chain_id_answer: Some(answer), net_version_answer })
         }
-        Err(error) => {
+        Answer::Error(error) => {
             let (chain_id, chain_id_answer) = (ChainIdentity::UNKNOWN, None);
-            let unknown = ChainIdentity { chain_id, genesis, chain_id_answer, net_version_answer };
-            name(unknown).ok_or_else(|| UpstreamError::node_error(&error))
+            name(ChainIdentity { chain_id, genesis, chain_id_answer, net_version_answer })
+                .ok_or_else(|| UpstreamError::node_error(&error))
         }
     }
 }

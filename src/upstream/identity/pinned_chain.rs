@@ -91,17 +91,12 @@ impl PinnedChain {
     /// and not once the chain is known.
     pub(super) fn name(&self, identity: ChainIdentity, is_alone: bool) -> Option<ChainIdentity> {
         let pinned = self.pinned();
-        match self.expected {
-            Some(expected) => {
-                let is_it = pinned.is_none_or(|pinned| pinned.genesis == identity.genesis);
-                let is_usable = is_alone || (identity.genesis.is_some() && is_it);
-                is_usable.then(|| identity.named(expected))
-            }
-            None => {
-                let is_open = pinned.is_none_or(|pinned| pinned.is_unknown());
-                (is_alone && is_open).then_some(identity)
-            }
-        }
+        let Some(expected) = self.expected else {
+            let is_open = pinned.is_none_or(|pinned| pinned.is_unknown());
+            return (is_alone && is_open).then_some(identity);
+        };
+        let is_same = pinned.is_none_or(|pinned| pinned.genesis == identity.genesis);
+        (is_alone || (identity.genesis.is_some() && is_same)).then(|| identity.named(expected))
     }
 
     /// Checks an identity against the pinned chain. The first identity to arrive is pinned.

@@ -4,25 +4,17 @@ use std::{fmt, sync::Arc};
 
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    encoding::{DescriptorEncoder, EncodeMetric},
     metrics::{MetricType, gauge::ConstGauge},
 };
 
-use super::{super::EndpointState, Pool};
+use super::{
+    super::{EndpointState, metrics::endpoint_label},
+    Pool,
+};
 
 #[derive(Debug)]
 pub(in crate::upstream) struct EndpointGauges(Arc<Pool>);
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct EndpointLabels {
-    endpoint: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct EndpointStateLabels {
-    endpoint: String,
-    state: &'static str,
-}
 
 // === impl EndpointGauges ===
 
@@ -41,8 +33,7 @@ impl Collector for EndpointGauges {
         let mut states = encoder.encode_descriptor("endpoint_state", help, None, gauge)?;
         for endpoint in &endpoints {
             for state in EndpointState::ALL {
-                let labels =
-                    EndpointStateLabels { endpoint: endpoint.name.to_string(), state: state.as_str() };
+                let labels = (endpoint_label(&endpoint.name), [("state", state.as_str())]);
                 let is_in = i64::from(endpoint.state() == state);
                 ConstGauge::new(is_in).encode(states.encode_family(&labels)?)?;
             }
@@ -51,13 +42,13 @@ impl Collector for EndpointGauges {
         let mut primaries = encoder.encode_descriptor("endpoint_primary", help, None, gauge)?;
         for endpoint in &endpoints {
             let is_primary = i64::from(primary == Some(endpoint.id));
-            let labels = EndpointLabels { endpoint: endpoint.name.to_string() };
+            let labels = endpoint_label(&endpoint.name);
             ConstGauge::new(is_primary).encode(primaries.encode_family(&labels)?)?;
         }
         let help = "Number of the newest block that an endpoint has shown";
         let mut heads = encoder.encode_descriptor("endpoint_head", help, None, gauge)?;
         for (endpoint, head) in endpoints.iter().filter_map(|endpoint| Some((endpoint, endpoint.head?))) {
-            let labels = EndpointLabels { endpoint: endpoint.name.to_string() };
+            let labels = endpoint_label(&endpoint.name);
             let number = i64::try_from(head.0).unwrap_or(i64::MAX);
             ConstGauge::new(number).encode(heads.encode_family(&labels)?)?;
         }

@@ -67,6 +67,7 @@ impl World {
         let model = &self.model;
         let serves = |moment: Stamp| moment.serves(arrival, self.rules.max_staleness);
         let since = |moment: Stamp, since: Option<Stamp>| since.is_none_or(|since| !moment.is_before(since));
+        let is_fresh = |sent| serves(sent) && since(sent, self.written) && !self.tracker.is_behind();
         let lookup = self.tracker.lookup(BlockNumber(number), arrival);
         let id = |hash: BlockHash| {
             let id = Id::of(hash);
@@ -83,7 +84,7 @@ impl World {
                 let id = id(hash)?;
                 prop_assert!(lower.is_none_or(|lower| number <= lower), "{number} is above the lagging head");
                 let shown = self.shown.unwrap();
-                prop_assert_eq!(fresh, serves(shown.sent) && since(shown.sent, self.written));
+                prop_assert_eq!(fresh, is_fresh(shown.sent));
                 if self.window.contains(&id) {
                     // The block was canonical when the node showed the last accepted head.
                     prop_assert_eq!(model.at_moment(number, shown.said), Some(id), "{} is orphaned", number);
@@ -111,7 +112,7 @@ impl World {
             Lookup::Above { fresh } => {
                 let shown = self.shown.unwrap();
                 prop_assert!(!fresh || lower.is_none(), "{number} must be unknown during a lag");
-                prop_assert_eq!(fresh, serves(shown.sent) && since(shown.sent, self.written));
+                prop_assert_eq!(fresh, is_fresh(shown.sent));
                 let had_none = model.number(model.head_at(shown.said)) < number;
                 prop_assert!(lower.is_some() || had_none, "{number} had a block");
             }
