@@ -126,7 +126,8 @@ impl CanonicalView {
         self.branch.window.top()
     }
 
-    fn is_one_node(&self) -> bool {
+    /// Returns whether one node answers, which does not contradict itself.
+    pub fn is_one_node(&self) -> bool {
         self.rules.development || self.rules.consistent
     }
 

@@ -233,7 +233,9 @@ where
         }
         plan.confirm_branch(!tagged.is_empty()).await?;
         let is_overtaken = plan.is_forwarded() && tools.has_left(last, since);
-        if is_overtaken || tools.may_have_left(plan.named(), since) {
+        // A tag keeps the block that another call of the batch was answered from, whatever the chain does.
+        let stays = first == last && tagged.iter().any(|(tag, _)| request.packet().is_answered(*tag));
+        if !stays && (is_overtaken || tools.may_have_left(plan.named(), since)) {
             // The upstream may have shown a block of a branch that the view does not know yet.
             tools.renew().await?;
             return Ok(Attempt::Changed);

@@ -160,6 +160,7 @@ impl Answerer {
     async fn answer_tag(&self, asked: &QueryCall, tag: Tag, arrival: Stamp) -> Result<Answered, CallError> {
         let packet = asked.request.packet();
         let client = packet.caller().client;
+        let mut shown_again = false;
         loop {
             // For `latest`, changes since the arrival count, because the tracker still knows them. The blocks of other
             // tags may be below the tracked blocks, so only changes from now on count.
@@ -176,7 +177,12 @@ impl Answerer {
                 // Nothing shows whether this answer is on the same branch as the answers to the packet's other calls by
                 // tag.
                 if is_of_block && packet.has_several_tags(tag) && !self.view.tracker().is_suspended() {
-                    return Err(CallError::Left { tag });
+                    // The node has a block for the tag by now. Let the view learn of it once.
+                    let is_again = mem::replace(&mut shown_again, true);
+                    if is_again || self.head.refresh(tag, self.view.clock().now()).await.is_err() {
+                        return Err(CallError::Left { tag });
+                    }
+                    continue;
                 }
                 return Ok(answered);
             };
@@ -245,7 +251,7 @@ impl Answerer {
                 TagMeaning::Unsure => self.head.refresh(Tag::Latest, view.clock().now()).await,
                 // Each call of the packet realigns once: another call may still be waiting for its refresh.
                 TagMeaning::Apart if mem::replace(&mut realigned, true) => {
-                    return Err(CallError::Left { tag });
+                    return if self.may_decide(packet) { Ok(None) } else { Err(CallError::Left { tag }) };
                 }
                 TagMeaning::Apart => self.refresh_all(&packet.realign(tag)).await,
             };
@@ -265,9 +271,16 @@ impl Answerer {
         match self.lookup.meaning(tag, packet) {
             TagMeaning::Block(link) => Ok(Some(link)),
             TagMeaning::Ahead(link) => self.pin_shown(tag, link, packet),
-            TagMeaning::Apart | TagMeaning::Unsure => Err(CallError::Left { tag }),
-            TagMeaning::Unknown | TagMeaning::Nothing => Ok(None),
+            TagMeaning::Apart | TagMeaning::Unsure if !self.may_decide(packet) => {
+                Err(CallError::Left { tag })
+            }
+            _ => Ok(None),
         }
+    }
+
+    /// Returns whether one node may decide alone what a tag means: its blocks need not link to each other.
+    fn may_decide(&self, packet: &PacketContext) -> bool {
+        packet.calls().len() == 1 && self.view.tracker().is_one_node()
     }
 
     /// Pins a tag to a block that the node shows, if that keeps the order of the packet's tags.

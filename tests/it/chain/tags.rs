@@ -1,8 +1,9 @@
 //! Tags: one head for a batch, and tags that the node does not know.
 
+use alloy_primitives::B256;
 use holdfast::{
     config::Config,
-    devchain::{Fault, TagTarget},
+    devchain::{Fault, Lie, TagTarget},
 };
 use serde_json::{Value, json};
 use tokio::time;
@@ -128,6 +129,35 @@ async fn missing_transaction_of_an_unknown_head_fits_no_other_tag() {
         let replies: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(replies[0]["result"]["hash"], hex(chain.hash_at(0).unwrap()), "{replies}");
         assert_eq!(replies[1]["error"]["code"], -32010, "{replies}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn tag_that_was_null_gets_its_block_in_a_batch() {
+    let chain = upstream::devchain().blocks(10, 1).chain();
+    for (tag, number) in [("safe", 9), ("finalized", 8)] {
+        let set = |target| if tag == "safe" { chain.set_safe(target) } else { chain.set_finalized(target) };
+        set(TagTarget::Null);
+        let program = in_memory::program(&chain, &Config::default());
+        assert_eq!(program.call(BLOCK_BY_NUMBER, json!([tag, false])).await.1["result"], Value::Null);
+        set(TagTarget::At(number));
+        let tags = ["latest", tag].map(|tag| (BLOCK_BY_NUMBER, json!([tag, false])));
+        let answers = program.batch(&tags).await;
+        let numbers = [&answers[0]["number"], &answers[1]["number"]];
+        assert_eq!(numbers, [&hex(10), &hex(number)]);
+    }
+}
+
+/// The blocks of the node do not link to each other, so only the node can say what its tags mean.
+#[tokio::test(start_paused = true)]
+async fn one_node_decides_on_a_tag_whose_block_does_not_link() {
+    let chain = upstream::devchain().blocks(10, 1).chain();
+    chain.fail(Lie::Everywhere("parentHash".to_owned(), json!(B256::repeat_byte(7)))).always();
+    let program = in_memory::program(&chain, &in_memory::consistent());
+    chain.set_safe(9);
+    for tag in ["latest", "safe", "latest"] {
+        let answer = program.ask(BLOCK_BY_NUMBER, json!([tag, false])).await;
+        assert_eq!(answer["number"], hex(if tag == "safe" { 9 } else { 10 }), "{tag}");
     }
 }
 

@@ -39,14 +39,17 @@ enum Mismatch {
     ReceiptsRoot,
     /// Another account than the sender signed each transaction.
     Signer,
+    /// No header names its parent.
+    NoParent,
 }
 
-const MISMATCHES: [Mismatch; 5] = [
+const MISMATCHES: [Mismatch; 6] = [
     Mismatch::None,
     Mismatch::HeaderHash,
     Mismatch::TransactionsRoot,
     Mismatch::ReceiptsRoot,
     Mismatch::Signer,
+    Mismatch::NoParent,
 ];
 
 /// Returns a chain with this mismatch, and the disguise in which the node shows it.
@@ -60,6 +63,9 @@ fn mismatched(mismatch: Mismatch) -> (DevChain, Disguise) {
             chain.fail(Lie::Everywhere("gasUsed".to_owned(), json!("0x77"))).always();
         }
         Mismatch::Signer => chain.fail(false_sender()).always(),
+        Mismatch::NoParent => {
+            chain.fail(Lie::Everywhere("parentHash".to_owned(), json!(B256::ZERO))).always();
+        }
         Mismatch::TransactionsRoot => disguise = with_other_roots(&chain, "transactionsRoot"),
         Mismatch::ReceiptsRoot => disguise = with_other_roots(&chain, "receiptsRoot"),
     }
@@ -160,6 +166,18 @@ async fn second_of_two_calls_is_a_hit() {
     }
 }
 
+/// The block right below the head does not link to it.
+#[tokio::test(start_paused = true)]
+async fn blocks_without_parents_are_hits_below_the_head() {
+    let node = mismatched(Mismatch::NoParent);
+    let program = disguised(&node, &[], &Config::default());
+    program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
+    let below = json!(["0x7", false]);
+    assert!(program.ask(BLOCK_BY_NUMBER, below.clone()).await.is_object());
+    let (second, _) = program.cached(BLOCK_BY_NUMBER, below).await;
+    assert!(second.starts_with("holdfast; hit"), "{second}");
+}
+
 /// Each mismatch lets the proof of another kind fail, so that the test above covers all kinds.
 #[tokio::test(start_paused = true)]
 async fn each_mismatch_concerns_one_kind() {
@@ -169,6 +187,7 @@ async fn each_mismatch_concerns_one_kind() {
         (Mismatch::TransactionsRoot, "partial", "structural"),
         (Mismatch::Signer, "partial", "structural"),
         (Mismatch::ReceiptsRoot, "proved", "structural"),
+        (Mismatch::NoParent, "structural", "structural"),
     ] {
         let node = mismatched(mismatch);
         let program = disguised(&node, &[CHAIN_ID, RECEIPTS], &Config::default());
