@@ -63,7 +63,8 @@ enum State {
 }
 
 /// State of a breaker, for logs, metrics and the status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Health {
     /// Calls pass.
     Closed,
@@ -181,11 +182,7 @@ impl Breaker {
 impl Health {
     /// Returns the state's name in logs, metrics and the status.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::HalfOpen => "half-open",
-            Self::Open => "open",
-        }
+        self.into()
     }
 }
 

@@ -100,9 +100,7 @@ impl Window {
             // The branch skips this number.
             None if number > bottom.number => number < top.number,
             // The only block that can be right below the lowest block is its parent. A test double may not know it.
-            None => {
-                number.0 + 1 == bottom.number.0 && bottom.parent != hash && !bottom.parent.0.is_zero()
-            }
+            None => number.0 + 1 == bottom.number.0 && bottom.parent != hash && !bottom.parent.0.is_zero(),
         }
     }
 

@@ -3,7 +3,8 @@
 use super::quantity::QuantityError;
 
 /// A block tag: a name whose block changes over time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Tag {
     /// The head.
     Latest,
@@ -36,12 +37,6 @@ impl Tag {
 
     /// Returns the tag as JSON-RPC spells it.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Latest => "latest",
-            Self::Safe => "safe",
-            Self::Finalized => "finalized",
-            Self::Earliest => "earliest",
-            Self::Pending => "pending",
-        }
+        self.into()
     }
 }

@@ -85,7 +85,8 @@ pub enum HttpError {
 }
 
 /// Reason why a batch leaves out the answer to a call. Either the call did not begin, or its answer does not fit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum LeftOut {
     /// The answers exceed the limit of a batch.
     #[error("the answers of this batch exceed {max} bytes; send fewer calls at once")]
@@ -162,12 +163,7 @@ impl LeftOut {
 
     /// Returns the reason's name.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::BatchTooLarge { .. } => "batch_too_large",
-            Self::Overloaded => "overloaded",
-            Self::ClientLimit => "client_limit",
-            Self::BatchTimeout { .. } => "batch_timeout",
-        }
+        self.into()
     }
 }
 

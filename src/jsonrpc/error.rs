@@ -5,9 +5,11 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 /// The codes of Holdfast's own errors. Errors from an upstream keep their code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Code {
     /// The body is not JSON.
+    #[strum(serialize = "parse_error")]
     Parse,
     /// An entry is not a JSON-RPC request, a batch is empty or too large, or the HTTP request is refused.
     InvalidRequest,
@@ -63,19 +65,7 @@ impl Code {
 
     /// Returns the code's name in logs and metrics.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Parse => "parse_error",
-            Self::InvalidRequest => "invalid_request",
-            Self::MethodNotFound => "method_not_found",
-            Self::InvalidParams => "invalid_params",
-            Self::Internal => "internal",
-            Self::RateLimited => "rate_limited",
-            Self::TooManyLogs => "too_many_logs",
-            Self::UpstreamFailed => "upstream_failed",
-            Self::UpstreamTimeout => "upstream_timeout",
-            Self::UpstreamMismatch => "upstream_mismatch",
-            Self::Overloaded => "overloaded",
-        }
+        self.into()
     }
 
     /// Returns the number on the wire.

@@ -31,7 +31,8 @@ use super::{Config, linger::Linger};
 const HEAD_GRACE: Duration = Duration::from_secs(1);
 
 /// Why a connection was closed before its peer closed it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum Closed {
     /// The peer sent nothing after it connected.
     FirstByte,
@@ -144,13 +145,7 @@ impl Closed {
         [Self::FirstByte, Self::Head, Self::Idle, Self::Stalled, Self::Displaced];
 
     pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::FirstByte => "first_byte",
-            Self::Head => "head",
-            Self::Idle => "idle",
-            Self::Stalled => "stalled",
-            Self::Displaced => "displaced",
-        }
+        self.into()
     }
 }
 

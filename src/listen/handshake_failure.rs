@@ -3,7 +3,8 @@
 use std::io;
 
 /// Why a TLS handshake failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum HandshakeFailure {
     /// The peer sent plain HTTP.
     PlainHttp,
@@ -35,15 +36,7 @@ impl HandshakeFailure {
     ];
 
     pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::PlainHttp => "plain_http",
-            Self::NotTls => "not_tls",
-            Self::Incompatible => "incompatible",
-            Self::Declined => "declined",
-            Self::Misbehaved => "misbehaved",
-            Self::Lost => "lost",
-            Self::Unfinished => "unfinished",
-        }
+        self.into()
     }
 
     pub(super) fn of(error: &io::Error) -> Self {

@@ -21,7 +21,8 @@ pub struct Config {
 }
 
 /// Checks that an answer must pass before it is cached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]
 pub enum Demand {
     /// All proofs that are possible with the fetched data. Holdfast fetches no extra data for a proof.
@@ -61,10 +62,6 @@ impl Demand {
 
     /// Returns the demand's name in the configuration and the status.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Full => "full",
-            Self::Structural => "structural",
-        }
+        self.into()
     }
 }

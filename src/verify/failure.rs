@@ -65,7 +65,8 @@ pub enum Failure {
 }
 
 /// The check that an answer did not pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Reason {
     /// The answer names another block or transaction than the request, or its parts contradict each other.
     Names,
@@ -167,19 +168,7 @@ impl From<ShapeError> for Failure {
 impl Reason {
     /// Returns the reason's name in logs and metrics.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Names => "names",
-            Self::Member => "member",
-            Self::HeaderHash => "header_hash",
-            Self::TransactionHash => "transaction_hash",
-            Self::Chain => "chain",
-            Self::Signer => "signer",
-            Self::Derived => "derived",
-            Self::TransactionsRoot => "transactions_root",
-            Self::WithdrawalsRoot => "withdrawals_root",
-            Self::ReceiptsRoot => "receipts_root",
-            Self::Bloom => "bloom",
-        }
+        self.into()
     }
 }
 

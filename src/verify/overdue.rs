@@ -1,7 +1,8 @@
 //! Checks that did not finish in time.
 
 /// Reason why the checks of an answer did not finish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Overdue {
     /// The queue for proof threads was full.
     QueueFull,
@@ -21,12 +22,7 @@ impl Overdue {
 
     /// Returns the reason's name in logs and metrics.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::QueueFull => "queue_full",
-            Self::QueueWait => "queue_wait",
-            Self::Slow => "slow",
-            Self::Panicked => "panicked",
-        }
+        self.into()
     }
 
     /// Returns whether the checks never started, so that the answer is not at fault.

@@ -3,7 +3,8 @@
 use std::{ops::Deref, sync::Arc, time::SystemTime};
 
 /// Level of verification that a value reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Level {
     /// The value has the right shape, and its parts agree with each other and with the request.
     Structural,
@@ -38,11 +39,7 @@ pub struct Origin {
 impl Level {
     /// Returns the level's name in logs, metrics and the status.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Structural => "structural",
-            Self::Partial => "partial",
-            Self::Proved => "proved",
-        }
+        self.into()
     }
 }
 

@@ -50,7 +50,8 @@ pub enum Outcome {
 }
 
 /// Source of the logs of a block, from the cheapest to the most expensive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum LogSource {
     /// The header of the block shows that no log matches.
     Bloom,
@@ -63,7 +64,8 @@ pub enum LogSource {
 }
 
 /// Proof that the logs of a block are true and complete, from the weakest to the strongest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum LogProof {
     /// None: the upstream searched.
     None,
@@ -205,12 +207,7 @@ impl LogSource {
 
     /// Returns the source's name in metrics and the status.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Bloom => "bloom",
-            Self::Receipts => "receipts",
-            Self::Fetched => "fetched",
-            Self::Forwarded => "forwarded",
-        }
+        self.into()
     }
 }
 
@@ -219,11 +216,7 @@ impl LogSource {
 impl LogProof {
     /// Returns the proof's name in metrics and the status.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Structural => "structural",
-            Self::Proved => "proved",
-        }
+        self.into()
     }
 }
 

@@ -23,7 +23,8 @@ pub(crate) enum CallResult {
 
 /// Source of an answer. Each source has its own latency histogram, because the latencies of memory and upstream differ
 /// by orders of magnitude.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum ServedFrom {
     Memory,
     /// A cache tier.
@@ -131,12 +132,7 @@ impl ServedFrom {
     pub(crate) const ALL: [Self; 4] = [Self::Memory, Self::Tier, Self::Upstream, Self::Refusal];
 
     pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Tier => "tier",
-            Self::Upstream => "upstream",
-            Self::Refusal => "refusal",
-        }
+        self.into()
     }
 }
 

@@ -42,7 +42,8 @@ pub enum SubjectError {
 }
 
 /// Whether a block is canonical.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Standing {
     /// The block is final.
     Final,
@@ -144,13 +145,7 @@ impl FromStr for Subject {
 impl Standing {
     /// Returns the name of this standing.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Final => "final",
-            Self::Tracked => "tracked",
-            Self::Asked => "asked",
-            Self::Orphaned => "orphaned",
-            Self::Unknown => "unknown",
-        }
+        self.into()
     }
 
     fn of(home: Home, tracker: &Tracker, now: Stamp) -> Self {

@@ -72,7 +72,8 @@ pub struct Warmed {
 }
 
 /// Result for a block or its receipts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Piece {
     /// The content was already in memory or in a cache tier.
     Present(Held),
@@ -107,12 +108,7 @@ enum Target {
 impl Piece {
     /// Returns the name of this result.
     pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Present(_) => "present",
-            Self::Fetched(_) => "fetched",
-            Self::Unkept(_) => "unkept",
-            Self::Above(_) => "above",
-        }
+        self.into()
     }
 }
 

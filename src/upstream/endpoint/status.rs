@@ -40,7 +40,8 @@ pub struct EndpointStatus {
 }
 
 /// Status of an endpoint in one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum EndpointState {
     /// Healthy; gets calls.
     Ok,
@@ -65,14 +66,7 @@ impl EndpointState {
 
     /// Returns the name in metrics and `/status`.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Probing => "probing",
-            Self::Unhealthy => "unhealthy",
-            Self::RateLimited => "rate_limited",
-            Self::WrongChain => "wrong_chain",
-            Self::Unknown => "unknown",
-        }
+        self.into()
     }
 }
 
