@@ -148,7 +148,8 @@ async fn check_endpoint(config: &Config, at: usize, endpoint: &EndpointConfig) -
             line("chain id", format!("{wanted}, as configured: the node does not say it"))?;
         }
         (None, None) if lacks_id && config.upstream.endpoints.len() > 1 => {
-            return fail("chain id", "unknown, so no pool can use this node. Name the chain with --chain-id");
+            let told = "unknown, so no pool can use this node. Name the chain with --chain-id";
+            return fail("chain id", told.to_owned());
         }
         (None, None) if lacks_id => {
             line("chain id", "unknown: the node does not say it. Name the chain with --chain-id")?;

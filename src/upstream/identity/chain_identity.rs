@@ -77,8 +77,11 @@ where
         }
         Answer::Error(error) => {
             let (chain_id, chain_id_answer) = (ChainIdentity::UNKNOWN, None);
-            name(ChainIdentity { chain_id, genesis, chain_id_answer, net_version_answer })
-                .ok_or_else(|| UpstreamError::node_error(&error))
+            name(ChainIdentity { chain_id, genesis, chain_id_answer, net_version_answer }).ok_or_else(|| {
+                let expected = "a chain id; name the chain with --chain-id (beside other endpoints, the node must \
+                                also show the same genesis block)";
+                UpstreamError::malformed("eth_chainId", expected, &secrets.redact(&error))
+            })
         }
     }
 }
