@@ -632,3 +632,28 @@ fn logs_of_safe_are_not_above_the_head() {
     ];
     run(ORDINARY, &steps).unwrap();
 }
+
+/// The node rolls back below its safe block, on which the head rests for a moment.
+#[test]
+fn head_rests_on_the_safe_block() {
+    let steps = [
+        Step::Reorg { depth: 1, length: 0 },
+        Step::Mine(2, 1),
+        Step::Reorg { depth: 2, length: 3 },
+        Step::Ask(Question::TransactionByHash(0)),
+        Step::Shuffle { depth: 2, deal: vec![73] },
+        Step::SafeAt(2),
+        Step::BatchAcross {
+            questions: vec![Question::RawReceipts(Place::Latest), Question::CountByNumber(Place::Safe)],
+            depth: 1,
+            length: 1,
+        },
+        Step::RollbackBelowFinal(1),
+        Step::Ask(Question::Receipt(44_039)),
+        Step::Batch(vec![
+            Question::BlockByNumber(Place::Below(-2), false),
+            Question::BlockByNumber(Place::Below(0), false),
+        ]),
+    ];
+    run(Setting { switched: true, ..ORDINARY }, &steps).unwrap();
+}

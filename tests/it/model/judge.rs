@@ -42,7 +42,7 @@ use super::{
     FAILURES, Run, shorten,
     sources::is_forwarded,
     tags::judge_tags,
-    world::{Call, Hash, TOO_BIG, World},
+    world::{Call, Hash, State, TOO_BIG, World},
 };
 
 /// Error code if the upstream has no answer, or no answer that fits the canonical chain.
@@ -205,6 +205,12 @@ impl Run<'_> {
         };
         // The answer may be of the state at `earliest` or of a later state, except overtaken states.
         let states = &self.world.states;
+        // If the node has gone back below its safe block, the head may rest on that block, and both may be that old.
+        let is_one_node = self.setting.consistent || self.setting.development;
+        let earlier = earliest.checked_sub(self.staleness).unwrap_or(earliest);
+        let goes_back = |both: &[State]| both[1].since >= earlier && both[1].is_below_tags_of(&both[0]);
+        let has_gone_back = !is_one_node && states.windows(2).any(goes_back);
+        let earliest = if has_gone_back { earlier } else { earliest };
         let from = match self.staleness {
             Duration::ZERO => asked.state,
             _ => states.iter().rposition(|state| state.since < earliest).unwrap_or(0),

@@ -40,6 +40,11 @@ pub struct State {
 }
 
 impl State {
+    /// Returns whether the head is below the safe or the finalized block of another state.
+    pub fn is_below_tags_of(&self, other: &State) -> bool {
+        other.safe.max(other.finalized) >= Some(self.visible.len() as u64)
+    }
+
     /// Returns this state, and the states whose heads are its safe and its finalized block.
     pub fn heads(&self) -> impl Iterator<Item = State> {
         let tagged = [self.safe, self.finalized].into_iter().flatten();

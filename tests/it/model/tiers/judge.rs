@@ -108,8 +108,13 @@ impl Run<'_> {
         if self.was_head(asked, &held, result) {
             return Ok(());
         }
-        let was_final =
-            |world: &World| world.states.iter().any(|state| world.allows_as_final(call, state, result));
+        let is_head = |world: &World, state: &State| {
+            call.names_the_head() && state.heads().any(|head| world.allows(call, &head, result))
+        };
+        let was_final = |world: &World| {
+            let mut states = world.states.iter();
+            states.any(|state| world.allows_as_final(call, state, result) || is_head(world, state))
+        };
         if asked.believes && self.worlds.iter().any(was_final) {
             self.seen.believed.fetch_add(1, Relaxed);
             return Ok(());
