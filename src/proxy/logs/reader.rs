@@ -234,7 +234,8 @@ where
         plan.confirm_branch(!tagged.is_empty()).await?;
         let is_overtaken = plan.is_forwarded() && tools.has_left(last, since);
         // A tag keeps the block that another call of the batch was answered from, whatever the chain does.
-        let stays = first == last && tagged.iter().any(|(tag, _)| request.packet().is_answered(*tag));
+        let is_used = |(tag, _): &(Tag, Link)| is_batch(request) && request.packet().is_answered(*tag);
+        let stays = first == last && tagged.iter().any(is_used);
         if !stays && (is_overtaken || tools.may_have_left(plan.named(), since)) {
             // The upstream may have shown a block of a branch that the view does not know yet.
             tools.renew().await?;
@@ -288,8 +289,11 @@ fn release_tags(
     tagged: impl IntoIterator<Item = (Tag, Link)>,
 ) -> Result<Attempt, CallError> {
     let packet = request.packet();
-    // Each plan of a single call has a packet of its own.
-    let is_batch = packet.calls().len() > 1;
-    let mut used = tagged.into_iter().filter(|(tag, link)| is_batch && !packet.unpin(*tag, *link));
+    let mut used = tagged.into_iter().filter(|(tag, link)| is_batch(request) && !packet.unpin(*tag, *link));
     used.next().map_or(Ok(Attempt::Changed), |(tag, _)| Err(CallError::Left { tag }))
+}
+
+/// Returns whether other calls may use the tags of this call, too. Each plan of a single call has a packet of its own.
+fn is_batch(request: &Request) -> bool {
+    request.packet().calls().len() > 1
 }

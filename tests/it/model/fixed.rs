@@ -1,7 +1,7 @@
 //! Programs that once failed, or that random generation reaches too rarely.
 
 use super::{
-    ORDINARY, Setting, run,
+    Node, ORDINARY, Setting, run,
     step::{Again, Finality, LogFilter, LogQuery, Pick, Place, Question, Span, Step},
 };
 
@@ -656,4 +656,51 @@ fn head_rests_on_the_safe_block() {
         ]),
     ];
     run(Setting { switched: true, ..ORDINARY }, &steps).unwrap();
+}
+
+/// The first call of a batch raises the head by more blocks than the view follows, and calls for logs keep that head.
+#[test]
+fn logs_of_a_head_far_above_the_last_one() {
+    let latest = Span::Tags { from: Place::Latest, to: Place::Latest };
+    let steps = [
+        Step::Ask(Question::TransactionByHash(0)),
+        Step::Overtake { question: Question::RawReceipts(Place::Below(6)), depth: 1, length: 1 },
+        Step::Ask(Question::BlockByNumber(Place::Below(0), true)),
+        Step::Mine(2, 0),
+        Step::AskOften(Question::Receipt(0)),
+        Step::Mine(66, 0),
+        Step::StartBatch(vec![
+            Question::BlockNumber,
+            all_logs(Span::UpTo { before: 0, tag: Place::Safe }),
+            all_logs(latest),
+        ]),
+    ];
+    for node in [Node::Whole, Node::FalseHashes, Node::SixMethods(&[])] {
+        run(Setting { node, ..ORDINARY }, &steps).unwrap();
+    }
+}
+
+/// The logs of `latest` arrive after two reorgs, and another client has seen the new head.
+#[test]
+fn overtaken_logs_of_latest_are_discarded() {
+    let overtake = |span, depth, length| Step::Overtake { question: all_logs(span), depth, length };
+    let latest = Span::Tags { from: Place::Latest, to: Place::Latest };
+    let steps = [Step::Mine(1, 2), overtake(Span::Hash(0), 1, 2), overtake(latest, 2, 1)];
+    for followed in [false, true] {
+        run(Setting { development: true, followed, ..ORDINARY }, &steps).unwrap();
+    }
+}
+
+/// A slow answer shows an old head, while the node already calls a higher block final.
+#[test]
+fn head_rests_on_the_finalized_block() {
+    let questions =
+        vec![Question::BlockByNumber(Place::Latest, false), Question::BlockByNumber(Place::Finalized, false)];
+    let steps = [
+        Step::Mine(1, 0),
+        Step::Wait(70_000),
+        Step::Slow { late: true, millis: 20 },
+        Step::BatchAcross { questions, depth: 1, length: 3 },
+    ];
+    run(Setting { instant: true, ..ORDINARY }, &steps).unwrap();
 }

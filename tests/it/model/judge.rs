@@ -265,6 +265,11 @@ impl Run<'_> {
         if !asked.alone && self.world.allows_ordered(call, &states().collect::<Vec<_>>(), result) {
             return Ok(());
         }
+        // If one answer shows a new safe or finalized block, and another an older head, the head rests on that block.
+        let is_head = |head: &State| call.names_the_head() && self.world.allows(call, head, result);
+        if !is_one_node && states().flat_map(State::heads).any(|head| is_head(&head)) {
+            return Ok(());
+        }
         if !self.setting.development
             && states().any(|state| self.world.allows_as_head(call, state, state.since, result))
         {

@@ -114,6 +114,8 @@ impl Run<'_> {
         let was_final = |world: &World| {
             let mut states = world.states.iter();
             states.any(|state| world.allows_as_final(call, state, result) || is_head(world, state))
+                // A final block of the old branch may have a searched block of the new one beside it.
+                || world.allows_part(call, &world.states.iter().collect::<Vec<_>>(), result)
         };
         if asked.believes && self.worlds.iter().any(was_final) {
             self.seen.believed.fetch_add(1, Relaxed);
