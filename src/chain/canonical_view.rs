@@ -467,7 +467,7 @@ impl CanonicalView {
         self.known_at(number).or_else(asked)
     }
 
-    /// Returns whether the canonical block at this number has become final in the last seconds.
+    /// Returns whether the canonical block at this number has become final within `Rules::final_margin`.
     pub fn is_newly_final(&self, number: BlockNumber) -> bool {
         self.finality.is_new(number)
     }
@@ -475,6 +475,11 @@ impl CanonicalView {
     /// Returns whether the canonical block at this number is final. Any other block with the number is an orphan.
     pub fn is_final(&self, number: BlockNumber) -> bool {
         self.finality.covers(number)
+    }
+
+    /// Returns whether the tracked branch has no block at this number, between two others.
+    pub fn skips(&self, number: BlockNumber) -> bool {
+        self.branch.window.skips(number)
     }
 
     /// Returns whether a block with this number and hash cannot be on the tracked branch.
@@ -526,7 +531,7 @@ impl CanonicalView {
         if is_apart {
             return Ancestry::Apart;
         }
-        if self.branch.window.holds(lower) {
+        if self.branch.window.holds(lower) || self.is_final_block(lower) {
             return Ancestry::Ancestor;
         }
         // `lower` is below the window. If the tracked head was requested after the tag was first seen, the tagged block

@@ -85,7 +85,8 @@ impl Tracker {
         }
         self.view.suspension = None;
         let (before, lowest) = (self.head(), self.view.branch.window.bottom());
-        let is_tagged = self.view.finalized_tag.is_some_and(|tag| tag.link == head);
+        let is_above = before.is_none_or(|before| before.number < head.number);
+        let is_tagged = is_above && self.view.finalized_tag.is_some_and(|tag| tag.link == head);
         let change =
             if (!is_shown && !is_tagged) || (must_show.is_some() && self.contradicts_final(head, between)) {
                 // Final blocks stay readable, even above this head.

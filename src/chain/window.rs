@@ -92,13 +92,18 @@ impl Window {
         self.get(link.number).is_some_and(|known| known.hash == link.hash)
     }
 
+    /// Returns whether this branch has no block at a number between two of its blocks.
+    pub(super) fn skips(&self, number: BlockNumber) -> bool {
+        let (bottom, top) = (self.bottom().map(|link| link.number), self.top().map(|link| link.number));
+        bottom < Some(number) && Some(number) < top && self.get(number).is_none()
+    }
+
     /// Returns whether a block with this number and hash cannot be on this branch.
     pub(super) fn excludes(&self, number: BlockNumber, hash: BlockHash) -> bool {
-        let (Some(bottom), Some(top)) = (self.bottom(), self.top()) else { return false };
+        let Some(bottom) = self.bottom() else { return false };
         match self.get(number) {
             Some(known) => known.hash != hash,
-            // The branch skips this number.
-            None if number > bottom.number => number < top.number,
+            None if number > bottom.number => self.skips(number),
             // The only block that can be right below the lowest block is its parent. A test double may not know it.
             None => number.0 + 1 == bottom.number.0 && bottom.parent != hash && !bottom.parent.0.is_zero(),
         }

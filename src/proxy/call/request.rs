@@ -15,6 +15,8 @@ pub struct Request {
     index: usize,
     /// The query to answer instead of the call, whose answer is composed of the answers to such queries.
     instead: Option<Box<Query>>,
+    /// Whether the answer only shows which block a tag means.
+    resolves: bool,
 }
 
 // === impl Request ===
@@ -27,7 +29,7 @@ impl Request {
 
     /// Returns the call at this position of a packet.
     pub fn new(packet: Arc<PacketContext>, index: usize) -> Self {
-        Self { packet, index, instead: None }
+        Self { packet, index, instead: None, resolves: false }
     }
 
     /// Returns the call.
@@ -38,6 +40,17 @@ impl Request {
     /// Returns the request for content of which the answer to this call is composed.
     pub(crate) fn for_content(&self, query: Query) -> Self {
         Self { instead: Some(Box::new(query)), ..self.clone() }
+    }
+
+    /// Returns a request whose answer only shows which block the tag of `query` means. No call is answered from that block
+    /// yet.
+    pub(crate) fn to_resolve(&self, query: Query) -> Self {
+        Self { resolves: true, ..self.for_content(query) }
+    }
+
+    /// Returns whether the answer only shows which block a tag means.
+    pub(crate) fn resolves(&self) -> bool {
+        self.resolves
     }
 
     /// Returns the call as one that arrives now, with tags that mean the blocks of now. In a batch, tags keep their

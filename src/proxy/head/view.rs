@@ -255,8 +255,9 @@ impl SharedView {
                 tracker.forget(now);
             });
         }
-        if before.is_some() {
-            warn!(chain_id = chain.chain_id, "the upstream serves another chain now; clearing the cache");
+        if let Some(before) = &before {
+            let (chain_id, was) = (chain.chain_id, before.chain_id);
+            warn!(chain_id, was, "the upstream serves another chain now; clearing the cache");
         }
         if before.is_some() || has_loaded_other {
             // Advance the generation before clearing the cache, so that a running fetch does not store its answer

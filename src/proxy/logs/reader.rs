@@ -234,8 +234,7 @@ where
         plan.confirm_branch(!tagged.is_empty()).await?;
         let is_overtaken = plan.is_forwarded() && tools.has_left(last, since);
         // A tag keeps the block that another call of the batch was answered from, whatever the chain does.
-        let is_used = |(tag, _): &(Tag, Link)| is_batch(request) && request.packet().is_answered(*tag);
-        let stays = first == last && tagged.iter().any(is_used);
+        let stays = first == last && tagged.iter().any(|(tag, _)| request.packet().is_answered(*tag));
         if !stays && (is_overtaken || tools.may_have_left(plan.named(), since)) {
             // The upstream may have shown a block of a branch that the view does not know yet.
             tools.renew().await?;
@@ -246,7 +245,7 @@ where
             return Ok(Attempt::Lagging(error));
         }
         let packet = request.packet();
-        // Commit both tags or none: a committed tag cannot be resolved anew.
+        // Commit no tag if the other has moved already: a committed tag cannot be resolved anew.
         let are_pinned = tagged.iter().all(|(tag, link)| packet.tag(*tag) == Some(*link));
         if !are_pinned || !tagged.iter().all(|(tag, link)| packet.commit(*tag, *link)) {
             return Ok(Attempt::Changed);
@@ -271,7 +270,7 @@ where
         }
         // The call for the block of the tag pins the tag.
         let part = if tag == Tag::Latest { Part::Number } else { Part::BlockWithHashes };
-        match self.content.clone().call(request.for_content(Query::new(part, tag))).await {
+        match self.content.clone().call(request.to_resolve(Query::new(part, tag))).await {
             // No other call has used the tag.
             Err(CallError::Left { .. }) if packet.calls().len() == 1 => Err(CallError::Changed),
             Err(error) => Err(error),
@@ -289,11 +288,8 @@ fn release_tags(
     tagged: impl IntoIterator<Item = (Tag, Link)>,
 ) -> Result<Attempt, CallError> {
     let packet = request.packet();
-    let mut used = tagged.into_iter().filter(|(tag, link)| is_batch(request) && !packet.unpin(*tag, *link));
+    // Each plan of a single call has a packet of its own.
+    let is_batch = packet.calls().len() > 1;
+    let mut used = tagged.into_iter().filter(|(tag, link)| is_batch && !packet.unpin(*tag, *link));
     used.next().map_or(Ok(Attempt::Changed), |(tag, _)| Err(CallError::Left { tag }))
-}
-
-/// Returns whether other calls may use the tags of this call, too. Each plan of a single call has a packet of its own.
-fn is_batch(request: &Request) -> bool {
-    request.packet().calls().len() > 1
 }

@@ -87,20 +87,22 @@ impl LogTools {
     /// # Errors
     /// If the upstream does not show its head, unless it denies the finalized block: then it answers for itself.
     pub(super) async fn refresh(&self, arrival: Stamp) -> Result<(), CallError> {
-        self.refresh_with(arrival, self.head.refresh(Tag::Latest, arrival)).await
+        self.refresh_with(arrival, false, self.head.refresh(Tag::Latest, arrival)).await
     }
 
     /// Looks at the head once more: earlier requests do not count, even those in flight.
     ///
     /// # Errors
-    /// As for [`refresh`](Self::refresh).
+    /// As for [`refresh`](Self::refresh). Also if the upstream answers with an error: after a search, nothing else shows
+    /// that its logs are of one branch.
     pub(super) async fn renew(&self) -> Result<(), CallError> {
-        self.refresh_with(self.view.clock().now(), self.head.renew(Tag::Latest)).await
+        self.refresh_with(self.view.clock().now(), true, self.head.renew(Tag::Latest)).await
     }
 
     async fn refresh_with(
         &self,
         arrival: Stamp,
+        must_show: bool,
         refresh: impl Future<Output = Result<(), UpstreamError>>,
     ) -> Result<(), CallError> {
         self.forwarder.confirm_chain().await?;
@@ -110,7 +112,9 @@ impl LogTools {
             false => self.head.establish(arrival).await,
         };
         match refreshed {
-            Err(error) if (has_head || error.is_failure()) && !self.view.tracker().is_suspended() => {
+            Err(error)
+                if (must_show && has_head || error.is_failure()) && !self.view.tracker().is_suspended() =>
+            {
                 Err(CallError::Upstream(error))
             }
             Ok(()) | Err(_) => Ok(()),

@@ -83,7 +83,7 @@ impl CacheLookup {
         Tags::new(&self.view, packet).meaning(tag)
     }
 
-    /// Pins `tag` to the block that the node shows while canonicity is suspended, unless that breaks the order of tags.
+    /// Pins `tag` to a block that the node shows, unless that breaks the order of tags.
     pub(crate) fn pin_shown(&self, tag: Tag, link: Link, packet: &PacketContext) -> Option<Link> {
         Tags::new(&self.view, packet).pin_shown(tag, link)
     }

@@ -120,8 +120,8 @@ impl<'a> Tags<'a> {
         }
     }
 
-    /// Pins `tag` to the block that the node shows while canonicity is suspended. Returns `None` if that block breaks the
-    /// order of the packet's tags.
+    /// Pins `tag` to a block that the node shows, and that the view cannot judge. Returns `None` if that block breaks the order
+    /// of the packet's tags.
     pub(super) fn pin_shown(&self, tag: Tag, link: Link) -> Option<Link> {
         self.is_in_order(tag, link).then(|| self.packet.pin(tag, link))
     }

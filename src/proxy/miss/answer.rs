@@ -211,7 +211,7 @@ impl Answerer {
             // Once one call of the packet has used this block, the others use it, too, even if it has left the chain
             // since. If another call has found out that the block left the chain, and no call has used it yet, this
             // call starts over with the current block of the tag.
-            if packet.commit(tag, link) {
+            if asked.request.resolves() || packet.commit(tag, link) {
                 self.view.tell(Home { number: link.number, block: link.hash });
                 return Ok(answered);
             }

@@ -89,7 +89,8 @@ impl KnownToExist {
             let number = number.or_else(|| view.tracker().tracked_number(hash));
             let number = number.or_else(|| view.tracker().placed_number(hash))?;
             let known = known_at(number).filter(|known| known.block == Some(hash));
-            known.or_else(|| self.newly_final(number))
+            // A client may ask for an orphan by its hash.
+            known.or_else(|| self.newly_final(number).filter(|_| !asked.query.names_hash()))
         };
         let is_listed = |known: &Known| {
             let Some(index) = fetch.index else { return true };
@@ -105,11 +106,12 @@ impl KnownToExist {
         known.filter(is_listed)
     }
 
-    /// Returns the place with this number, if the block there has become final in the last seconds, so that no node has
-    /// pruned it, and the view does not know the block.
+    /// Returns the place with this number, if the block there has become final lately, so that no node has pruned it, and
+    /// the view does not know the block.
     fn newly_final(&self, number: BlockNumber) -> Option<Known> {
         let tracker = self.view.tracker();
-        let is_unknown = tracker.known_at(number).is_none() && !tracker.is_suspended();
+        let is_unknown =
+            tracker.known_at(number).is_none() && !tracker.skips(number) && !tracker.is_suspended();
         (is_unknown && tracker.is_newly_final(number)).then_some(Known { number, block: None })
     }
 }
