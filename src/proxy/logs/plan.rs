@@ -383,13 +383,14 @@ where
         Ok(None)
     }
 
-    /// Returns whether each fetched block is the parent of the next block of the range, as far as their headers are
-    /// known. Otherwise the upstream showed blocks of two branches.
+    /// Returns whether each block that was fetched, or that only an answer for its number places, is the parent of the next
+    /// block of the range, as far as their headers are known. Otherwise the upstream showed blocks of two branches.
     pub(super) fn is_linked(&self) -> bool {
         let view = &self.cold.tools.view;
         self.blocks.windows(2).all(|pair| {
             let [below, above] = pair else { return true };
-            if below.parent.is_none() && above.parent.is_none() {
+            let is_tracked = |block: &Planned| block.parent.is_none() && !block.is_asked;
+            if is_tracked(below) && is_tracked(above) {
                 return true;
             }
             let link = || above.hash.and_then(|hash| view.cached_link(hash)).map(|link| link.parent);

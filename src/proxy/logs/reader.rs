@@ -68,7 +68,9 @@ where
             }
         }
         let head = self.tools.view.tracker().head();
-        let may_stand = self.tools.view.tracker().is_at(head) && !self.tools.must_prove();
+        // In a batch, the blocks of tags count.
+        let is_free = request.packet().calls().len() == 1 || call.tags().next().is_none();
+        let may_stand = is_free && self.tools.view.tracker().is_at(head) && !self.tools.must_prove();
         if may_stand && matches!(error, CallError::Changed) {
             // The node may have blocks that do not link to each other. Then its own answer counts, unless it moves.
             let answered = self.by_node(&request.anew(), call).await?;
@@ -183,14 +185,18 @@ where
         if more >= tools.limits.max_blocks as u64 {
             return self.over_limit(from.number).await;
         }
+        let tagged: Vec<_> = [from.tagged, to.tagged].into_iter().flatten().collect();
         let range = CanonicalRange::read(tools, request.packet(), from.number, to.number).await?;
-        let Some(mut range) = range else { return Ok(Attempt::Forward) };
+        let Some(mut range) = range else {
+            // The node must answer, but above the head it would search other blocks than those of the tags.
+            let fell = || tagged.iter().any(|(_, link)| tools.view.tracker().is_above_head(link.number));
+            return if fell() { release_tags(request, tagged) } else { Ok(Attempt::Forward) };
+        };
         for bound in [from, to] {
             if !range.has(bound) {
                 return release_tags(request, bound.tagged);
             }
         }
-        let tagged: Vec<_> = [from.tagged, to.tagged].into_iter().flatten().collect();
         let attempt = self.of_blocks(request, call, range, &tagged).await?;
         if matches!(attempt, Attempt::Changed) { release_tags(request, tagged) } else { Ok(attempt) }
     }

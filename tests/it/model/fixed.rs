@@ -704,3 +704,77 @@ fn head_rests_on_the_finalized_block() {
     ];
     run(Setting { instant: true, ..ORDINARY }, &steps).unwrap();
 }
+
+/// A block that an answer for its number places does not link to the final block below it.
+#[test]
+fn logs_of_blocks_that_do_not_link_are_not_joined() {
+    let steps = [
+        Step::Mine(2, 0),
+        Step::Overtake { question: Question::BlockByNumber(Place::Below(-1), false), depth: 1, length: 4 },
+        Step::RollbackBelowFinal(1),
+        Step::Mine(2, 3),
+        Step::IncludeDropped,
+        Step::Mine(2, 0),
+        Step::LogsOfKnown {
+            query: LogQuery { span: Span::Numbers { last: 2, before: 2 }, filter: ALL_LOGS },
+            receipts: false,
+        },
+    ];
+    for node in [Node::Whole, Node::FalseHashes] {
+        run(Setting { node, ..ORDINARY }, &steps).unwrap();
+    }
+}
+
+/// The chain of an unknown id restarts, and the proxy doubts the new one for a while.
+#[test]
+fn restart_of_an_unknown_chain_is_a_doubt() {
+    let latest = Question::BlockByNumber(Place::Latest, false);
+    let steps = [
+        Step::Reorg { depth: 1, length: 0 },
+        Step::Ask(Question::BlockNumber),
+        Step::Mine(20, 0),
+        Step::Reorg { depth: 3, length: 1 },
+        Step::Send,
+        Step::ReorgBelowFinal { below: 3, length: 11 },
+        Step::Mine(2, 0),
+        Step::BatchAcross { questions: vec![latest, latest], depth: 1, length: 4 },
+        Step::AskOften(all_logs(Span::Tags { from: Place::Finalized, to: Place::Latest })),
+        Step::Restart,
+        Step::Finality(Finality::Null),
+        Step::Again(Again::Same),
+        Step::Overtake { question: all_logs(Span::Hash(0)), depth: 1, length: 1 },
+    ];
+    run(Setting { node: Node::SixMethods(&[]), ..ORDINARY }, &steps).unwrap();
+}
+
+/// The head falls below the block of a tag that another call of the batch has used: its number is now another block, or none.
+#[test]
+fn logs_of_a_tag_above_a_fallen_head_are_not_searched_by_number() {
+    let query = LogQuery { span: Span::Numbers { last: 0, before: 1 }, filter: ALL_LOGS };
+    let steps = [
+        Step::SearchLagging { blocks: 2, lag: 2, query },
+        Step::Mine(1, 0),
+        Step::Mine(2, 0),
+        Step::BatchAcross {
+            questions: vec![
+                all_logs(Span::UpTo { before: 3, tag: Place::Latest }),
+                all_logs(Span::Tags { from: Place::Safe, to: Place::Latest }),
+            ],
+            depth: 3,
+            length: 1,
+        },
+        Step::AskOften(Question::TransactionAtNumber(Place::Below(0), 0)),
+    ];
+    run(Setting { development: true, ..ORDINARY }, &steps).unwrap();
+}
+
+/// The chain grows by more than the window between the requests for two tags of a batch.
+#[test]
+fn tags_may_be_apart_after_growth_beyond_the_window() {
+    let steps = [
+        Step::Overtake { question: Question::BlockByNumber(Place::Finalized, false), depth: 1, length: 1 },
+        Step::Mine(20, 0),
+        Step::Batch(vec![Question::BlockReceipts(Place::Safe), Question::Header(Place::Latest)]),
+    ];
+    run(Setting { switched: true, ..ORDINARY }, &steps).unwrap();
+}

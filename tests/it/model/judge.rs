@@ -181,10 +181,11 @@ impl Run<'_> {
                 let lacks_proof = self.setting.proved && self.world.refused;
                 let may_fail =
                     asked.faulty || self.world.faulty || self.world.restarted || was_lied_to || lacks_proof;
-                // The proxy keeps the order of tags if parent hashes link their blocks.
+                // The proxy keeps the order of tags if parent hashes in its window link their blocks.
                 let is_unordered = !asked.alone
                     && call.has_its_own_time()
-                    && self.world.has_unsafe_finality(asked.arrived, at);
+                    && (self.world.has_unsafe_finality(asked.arrived, at)
+                        || self.world.grew(earliest, at) > self.setting.window());
                 let is_unsettled = code == UNAVAILABLE
                     && (!self.world.is_calm(asked.arrived, at)
                         || self.is_contradicted(asked, at)
@@ -287,7 +288,10 @@ impl Run<'_> {
         {
             return Ok(());
         }
-        if met_a_stranger && self.world.states.iter().any(|state| self.world.allows(call, state, result)) {
+        if met_a_stranger
+            && (self.world.states.iter().flat_map(State::heads))
+                .any(|state| self.world.allows(call, &state, result))
+        {
             return Ok(());
         }
         if self.may_doubt(asked, at) {

@@ -102,6 +102,11 @@ impl Node {
 }
 
 impl Setting {
+    /// Returns the number of blocks in the window of the proxy.
+    fn window(self) -> usize {
+        if self.switched { 8 } else { Config::default().chain.window }
+    }
+
     /// Returns the sources of logs that the programs must reach.
     fn log_sources(self) -> &'static [Source] {
         match self {
@@ -155,7 +160,7 @@ fn settings(setting: Setting) -> (Config, devchain::Config) {
     }];
     config.chain.final_margin = FINAL_MARGIN;
     if setting.switched {
-        config.chain.window = 8;
+        config.chain.window = setting.window();
         config.cache.size = bytesize::ByteSize::kib(96);
     }
     if setting.followed {

@@ -329,7 +329,10 @@ impl<'a> Run<'a> {
     /// Lets `node` adopt the branch of the other node. If that would undo a finalized block, the other node adopts
     /// the branch of `node`.
     fn heal(&mut self, node: usize) {
-        let undone = self.nodes[1 - node].chain.head().number < self.nodes[node].floor;
+        let [one, other] = [node, 1 - node].map(|node| &self.nodes[node]);
+        let replaces = |number| one.chain.hash_at(number) != other.chain.hash_at(number);
+        let finalized = one.states.last().and_then(|state| state.finalized);
+        let undone = other.chain.head().number < one.floor || finalized.is_some_and(replaces);
         let node = if undone { 1 - node } else { node };
         let (head, other) = (self.heads()[1 - node], self.nodes[1 - node].chain.clone());
         self.nodes[node].chain.adopt(&other, head);
@@ -629,4 +632,23 @@ fn programs_repeat() {
     ] {
         assert_repeats(&setting, &any_program(), |steps| run(setting, &Seen::default(), steps));
     }
+}
+/// A node must not leave a block that it called final on its own branch.
+#[test]
+fn final_block_above_a_fork_stays() {
+    let steps = [
+        Happens::Both(Step::Ask(Question::BlockNumber)),
+        Happens::One(0, Step::Mine(3, 3)),
+        Happens::One(1, Step::Reorg { depth: 1, length: 5 }),
+        Happens::Stranger(0, 0),
+        Happens::Both(Step::Slow { late: false, millis: 20 }),
+        Happens::One(0, Step::Batch(vec![Question::Receipt(47_339), Question::Receipt(8_174)])),
+        Happens::Heal(1),
+        Happens::One(0, Step::Wait(1_001)),
+        Happens::One(
+            0,
+            Step::Batch(vec![Question::BlockNumber, Question::BlockByNumber(Place::Below(0), false)]),
+        ),
+    ];
+    run(IN_ORDER, &Seen::default(), &steps).unwrap();
 }

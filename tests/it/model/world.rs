@@ -352,6 +352,13 @@ impl World {
         since.any(|state| state.safe.is_some() && state.safe < state.finalized)
     }
 
+    /// Returns by how many blocks the chain grew between two moments.
+    pub fn grew(&self, from: Instant, to: Instant) -> usize {
+        let lengths =
+            self.states[self.last_at(from)..=self.last_at(to)].iter().map(|state| state.visible.len());
+        lengths.clone().max().unwrap_or(0) - lengths.min().unwrap_or(0)
+    }
+
     /// Returns whether the node showed more than one state between two moments.
     pub fn has_changed(&self, from: Instant, to: Instant) -> bool {
         self.last_at(from) != self.last_at(to)
