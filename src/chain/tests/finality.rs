@@ -489,3 +489,29 @@ fn final_blocks_are_those_above_the_lower_bound() {
     assert_eq!(numbers(Some(94), 96), [95, 96]);
     assert_eq!(numbers(None, 91), [90, 91]);
 }
+
+/// A replica that lags shows as its head what another one called final a moment ago.
+#[test]
+fn lower_block_of_a_tag_is_no_head_in_a_doubt() {
+    let mut told = Told::shown(ethereum(), 100..=100);
+    told.finalized(block(98, 'a'));
+    told.finalized(block(96, 'a'));
+    let (sent, now) = (told.now(), told.now());
+    told.tracker.doubt_finalized((BlockNumber(98), hash(98, 'a')), now);
+    assert!(told.tracker.is_doubted());
+    told.tracker.observe_head(block(96, 'a'), &[], None, sent, now);
+    assert_eq!(told.tracker.head(), Some(block(100, 'a')));
+    assert_eq!(told.tracker.ancestry(block(98, 'a'), block(100, 'a')), Ancestry::Ancestor);
+}
+
+#[test]
+fn final_branch_may_skip_numbers() {
+    let mut told = Told::shown(ethereum(), 95..=100);
+    let top = child(103, 'a', hash(100, 'a'));
+    told.head(top);
+    told.finalized(block(97, 'a'));
+    told.finalized(top);
+    let skipped = |number| told.tracker.skips(BlockNumber(number));
+    assert_eq!((94..=104).filter(|number| skipped(*number)).collect::<Vec<_>>(), [101, 102]);
+    assert!(told.tracker.is_newly_final(BlockNumber(101)));
+}
