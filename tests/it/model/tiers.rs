@@ -3,8 +3,8 @@
 //! node, or of two nodes of one chain, which fail, are slow, lag, or do not report finality.
 //!
 //! At times a reorg even replaces finalized blocks, which no node may do. Afterwards, a proxy may still serve the old
-//! finalized blocks and their heads if it was already running and has neither raised the alarm nor seen a write that
-//! resets the chain, or if it has reached no node since its start. No other proxy may serve them.
+//! branch if it was already running and has neither raised the alarm nor seen a write that resets the chain, or if it
+//! has reached no node since its start. No other proxy may serve it.
 
 mod damage;
 mod instance;
