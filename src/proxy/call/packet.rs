@@ -50,6 +50,8 @@ struct Pins {
 #[derive(Debug, Default)]
 struct Pin {
     link: Option<Link>,
+    /// When `safe` or `finalized` was pinned to this block.
+    at: Option<Stamp>,
     /// Whether a call was answered from this block, so that the tag must keep it.
     answered: bool,
     /// Whether the tag had another block before, which left the chain before any call was answered from it.
@@ -122,9 +124,21 @@ impl PacketContext {
     }
 
     /// Pins `tag` to this block, unless another call pinned it first. Returns the pinned block.
-    pub(crate) fn pin(&self, tag: Tag, link: Link) -> Link {
+    pub(crate) fn pin(&self, tag: Tag, link: Link, clock: &Clock) -> Link {
         let mut pins = self.pins.get_or_init(Box::default).lock();
-        pins.of(tag).map_or(link, |pin| *pin.link.get_or_insert(link))
+        let Some(pin) = pins.of(tag) else { return link };
+        *pin.link.get_or_insert_with(|| {
+            pin.at = (tag != Tag::Latest).then(|| clock.now());
+            link
+        })
+    }
+
+    /// Returns the time since which changes of the chain count for the block of `tag`. For `latest`, it is the arrival,
+    /// because the tracker still knows these changes. The blocks of other tags may be below the tracked blocks, so only
+    /// changes after they were pinned count.
+    pub(crate) fn holds_since(&self, tag: Tag, clock: &Clock) -> Stamp {
+        let pinned = || self.pins.get()?.lock().of(tag)?.at;
+        pinned().unwrap_or_else(|| self.arrival(clock))
     }
 
     /// Records that a call was answered with `link` as the block of `tag`. Returns whether `tag` is still pinned to

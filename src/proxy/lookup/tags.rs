@@ -82,7 +82,7 @@ impl<'a> Tags<'a> {
             }
             (Some(_), _) if fits == Ancestry::Apart => TagMeaning::Apart,
             (Some(_), _) if fits == Ancestry::Unsure => TagMeaning::Unsure,
-            (Some(link), _) => TagMeaning::Block(self.packet.pin(tag, link)),
+            (Some(link), _) => TagMeaning::Block(self.packet.pin(tag, link, self.view.clock())),
             (None, Tag::Earliest | Tag::Pending) => TagMeaning::Nothing,
             (None, tag) if is_suspended || self.view.has_no_block(tag, self.arrival) => TagMeaning::Nothing,
             (None, _) => TagMeaning::Unknown,
@@ -123,7 +123,7 @@ impl<'a> Tags<'a> {
     /// Pins `tag` to a block that the node shows, and that the view cannot judge. Returns `None` if that block breaks the order
     /// of the packet's tags.
     pub(super) fn pin_shown(&self, tag: Tag, link: Link) -> Option<Link> {
-        self.is_in_order(tag, link).then(|| self.packet.pin(tag, link))
+        self.is_in_order(tag, link).then(|| self.packet.pin(tag, link, self.view.clock()))
     }
 
     /// Returns whether this block, as the meaning of `tag`, is in order with the packet's other tags.

@@ -162,9 +162,6 @@ impl Answerer {
         let client = packet.caller().client;
         let mut shown_again = false;
         loop {
-            // For `latest`, changes since the arrival count, because the tracker still knows them. The blocks of other
-            // tags may be below the tracked blocks, so only changes from now on count.
-            let since = if tag == Tag::Latest { arrival } else { self.view.clock().now() };
             let Some(link) = self.find_meaning(asked, tag, arrival).await? else {
                 // The wait may have shown that an endpoint serves a wrong chain.
                 self.forwarder.confirm_chain().await?;
@@ -200,12 +197,13 @@ impl Answerer {
                 }
             };
             let is_denied = self.is_denied(asked, link, &answered).await;
-            if (is_denied || self.is_left(tag, link, since)) && packet.unpin(tag, link) {
+            let is_left = || self.is_left(tag, link, packet.holds_since(tag, self.view.clock()));
+            if (is_denied || is_left()) && packet.unpin(tag, link) {
                 let now = self.view.clock().now();
                 self.head.refresh(tag, now).await.map_err(CallError::Upstream)?;
                 continue;
             }
-            if is_denied || (self.is_left(tag, link, since) && !packet.is_answered(tag)) {
+            if is_denied || (is_left() && !packet.is_answered(tag)) {
                 return Err(CallError::Left { tag });
             }
             // Once one call of the packet has used this block, the others use it, too, even if it has left the chain

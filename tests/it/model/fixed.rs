@@ -778,3 +778,20 @@ fn tags_may_be_apart_after_growth_beyond_the_window() {
     ];
     run(Setting { switched: true, ..ORDINARY }, &steps).unwrap();
 }
+
+/// Two calls of a batch find the same block of a tag, before and after a jump beyond the window clears it.
+#[test]
+fn calls_by_one_tag_survive_a_jump_beyond_the_window() {
+    let latest = Span::Numbers { last: 0, before: 0 };
+    let steps = [
+        Step::Batch(vec![all_logs(latest), all_logs(Span::Hash(0))]),
+        Step::Mine(66, 0),
+        Step::Batch(vec![
+            Question::CountByNumber(Place::Finalized),
+            Question::BlockReceipts(Place::Finalized),
+        ]),
+    ];
+    for development in [true, false] {
+        run(Setting { development, ..ORDINARY }, &steps).unwrap();
+    }
+}
