@@ -256,7 +256,7 @@ impl SharedView {
             });
         }
         if let Some(before) = &before {
-            let (chain_id, was) = (chain.chain_id, before.chain_id);
+            let (chain_id, was) = (chain.chain_id, (!before.is_unknown()).then_some(before.chain_id));
             warn!(chain_id, was, "the upstream serves another chain now; clearing the cache");
         }
         if before.is_some() || has_loaded_other {

@@ -276,7 +276,7 @@ impl Answerer {
         }
     }
 
-    /// Returns whether one node may decide alone what a tag means: its blocks need not link to each other.
+    /// Returns whether the node's answer counts for the tag of a single call. Blocks of one node need not link.
     fn may_decide(&self, packet: &PacketContext) -> bool {
         packet.calls().len() == 1 && self.view.tracker().is_one_node()
     }
