@@ -397,7 +397,7 @@ impl FinalityTracker {
     ///
     /// If a node has no block at `number`, the node may have pruned it, and the block is still canonical. This holds
     /// only if `number` is below the finalized block `final_now` and the node has reached `final_now`: a node that is
-    /// behind does not have the block either.
+    /// behind does not have the block either. Nor does one that has gone back, as a node may have in a doubt.
     pub(crate) async fn replaced_by(
         &self,
         number: BlockNumber,
@@ -408,7 +408,9 @@ impl FinalityTracker {
             Ok(shown) if shown.link.hash == hash => Ok(None),
             Ok(shown) => self.source.check_chain(shown.by).await.map(|()| Some(shown.link.hash)),
             Err(NotShown::Absent(Some(by)))
-                if number < final_now && self.upstream.has_reached(by, final_now) =>
+                if number < final_now
+                    && self.upstream.has_reached(by, final_now)
+                    && !self.view.tracker().is_doubted() =>
             {
                 self.source.check_chain(Some(by)).await.map(|()| None)
             }

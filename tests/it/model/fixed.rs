@@ -795,3 +795,34 @@ fn calls_by_one_tag_survive_a_jump_beyond_the_window() {
         run(Setting { development, ..ORDINARY }, &steps).unwrap();
     }
 }
+
+/// In a doubt, the node goes back below the finalized block. While it answers a request for a later `finalized`, it no longer
+/// has the block, which it has not pruned.
+#[test]
+fn denial_of_a_node_that_has_gone_back_does_not_end_a_doubt() {
+    let latest = Span::Tags { from: Place::Latest, to: Place::Latest };
+    let to_finalized = Span::UpTo { before: 0, tag: Place::Finalized };
+    let of_new = LogQuery { span: Span::Numbers { last: 0, before: 1 }, filter: ALL_LOGS };
+    let steps = [
+        Step::Mine(2, 0),
+        Step::Ask(Question::BlockNumber),
+        Step::BatchAcross {
+            questions: vec![
+                Question::BlockByNumber(Place::Latest, false),
+                Question::RawReceipts(Place::Latest),
+            ],
+            depth: 1,
+            length: 1,
+        },
+        Step::Join,
+        Step::BatchAcross { questions: vec![all_logs(latest), all_logs(latest)], depth: 1, length: 4 },
+        Step::ReorgBelowFinal { below: 1, length: 4 },
+        Step::Finality(Finality::At(0)),
+        Step::Overtake { question: all_logs(to_finalized), depth: 1, length: 1 },
+        Step::ClearFaults,
+        Step::RollbackBelowFinal(4),
+        Step::Wait(70000),
+        Step::SearchLagging { blocks: 1, lag: 1, query: of_new },
+    ];
+    run(ORDINARY, &steps).unwrap();
+}

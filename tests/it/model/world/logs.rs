@@ -269,6 +269,14 @@ impl World {
         }
     }
 
+    /// Returns whether each of these logs is one of a block.
+    pub fn are_true_logs(&self, result: &Bytes) -> bool {
+        let Ok(told) = serde_json::from_slice::<Vec<Value>>(result) else { return false };
+        told.into_iter().map(without_unproved).all(|told| {
+            self.blocks.iter().any(|block| self.logs_of(*block).iter().any(|log| log.value == told))
+        })
+    }
+
     /// Returns whether these are the logs of the branch that ends with `last`, if the call means this block.
     fn is_true_up_to(&self, call: &Call, from: Bound, to: Bound, last: Hash, told: &[Value]) -> bool {
         let height = |block: Hash| self.chain.parent_of(block).map_or(0, |parent| parent.number + 1);
