@@ -826,3 +826,30 @@ fn denial_of_a_node_that_has_gone_back_does_not_end_a_doubt() {
     ];
     run(ORDINARY, &steps).unwrap();
 }
+
+/// A node calls a block of another branch final, which is the head in a doubt. Final blocks stay readable until it is over.
+#[test]
+fn final_blocks_stay_in_a_doubt_below_a_head_of_another_branch() {
+    let latest = Span::Tags { from: Place::Latest, to: Place::Latest };
+    let steps = [
+        Step::Mine(20, 0),
+        Step::Ask(Question::BlockNumber),
+        Step::BatchAcross {
+            questions: vec![
+                Question::BlockByNumber(Place::Safe, false),
+                Question::RawReceipts(Place::Latest),
+            ],
+            depth: 1,
+            length: 1,
+        },
+        Step::Join,
+        Step::BatchAcross { questions: vec![all_logs(latest), all_logs(latest)], depth: 1, length: 2 },
+        Step::ReorgBelowFinal { below: 6, length: 22 },
+        Step::Finality(Finality::At(0)),
+        Step::Wait(0),
+        Step::Slow { late: false, millis: 20 },
+        Step::RollbackBelowFinal(11),
+        Step::RollbackBelowFinal(10),
+    ];
+    run(ORDINARY, &steps).unwrap();
+}
