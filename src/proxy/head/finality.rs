@@ -397,7 +397,8 @@ impl FinalityTracker {
     ///
     /// If a node has no block at `number`, the node may have pruned it, and the block is still canonical. This holds
     /// only if `number` is below the finalized block `final_now` and the node has reached `final_now`: a node that is
-    /// behind does not have the block either. Nor does one that has gone back, as a node may have in a doubt.
+    /// behind does not have the block either. It does not hold in a doubt: the node may have gone back since it reached
+    /// `final_now`.
     pub(crate) async fn replaced_by(
         &self,
         number: BlockNumber,
@@ -412,7 +413,9 @@ impl FinalityTracker {
                     && self.upstream.has_reached(by, final_now)
                     && !self.view.tracker().is_doubted() =>
             {
-                self.source.check_chain(Some(by)).await.map(|()| None)
+                self.source.check_chain(Some(by)).await?;
+                // A doubt may have begun meanwhile.
+                if self.view.tracker().is_doubted() { Err(UpstreamError::Empty) } else { Ok(None) }
             }
             Err(_) => Err(UpstreamError::Empty),
         }
