@@ -11,7 +11,8 @@
 //!   `finalized`, which have their own time stamps, and entries of a batch, which are complete long before the batch.
 //! - The proxy may answer a call for a final number with a state of any age, until it shows a head to a client. Any
 //!   head ends this permission, even a head below the final number or on another branch, because if a chain regresses
-//!   below its finalized block, the proxy either forgets that block or forwards each call.
+//!   below its finalized block, the proxy either forgets that block or forwards each call, or keeps it for at most
+//!   [`DOUBT`].
 //! - While a chain is regressed, the proxy may forward calls, and it does not detect that a new head overtook an answer.
 //!   Unless the node is `consistent`, the proxy may also take it for a replica that lags, and answer with older states, for
 //!   at most [`DOUBT`] from the first such answer on.
@@ -298,7 +299,8 @@ impl Run<'_> {
             let states = || since_shown().take(*allowed.end() + 1 - asked.shown);
             let is_of_tags = |state| self.world.allows_range(call, state, states(), result);
             // The node may call a block of the new branch final, which is the head then. The doubt keeps the final blocks.
-            let mut before = self.world.states[self.regressed_from(asked)..=*allowed.end()].iter();
+            let before = &self.world.states[self.regressed_from(asked)..=*allowed.end()];
+            let mut before = before.iter().filter(|state| !state.regressed && !self.setting.development);
             if states().any(|state| self.world.allows(call, state, result))
                 || (call.has_its_own_time() && states().any(is_of_tags))
                 || before.any(|state| self.world.allows_as_final(call, state, result))
