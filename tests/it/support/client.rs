@@ -75,11 +75,15 @@ pub fn https1(address: SocketAddr, authority: &Authority) -> Client {
     Client { http, url: format!("https://{address}") }
 }
 
+/// How long a client keeps an idle connection: shorter than the server keeps one on which nothing was sent. reqwest opens
+/// more connections than it needs, and a request on one that the server is closing would fail.
+const IDLE: Duration = Duration::from_secs(5);
+
 #[expect(clippy::disallowed_methods, reason = "a client for tests, with a time-out")]
 fn plain_client(change: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder) -> reqwest::Client {
     // reqwest needs a crypto provider even for plain HTTP.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    change(reqwest::Client::builder().timeout(PATIENCE).no_proxy()).build().unwrap()
+    change(reqwest::Client::builder().timeout(PATIENCE).pool_idle_timeout(IDLE).no_proxy()).build().unwrap()
 }
 
 // === impl Client ===
