@@ -2,7 +2,7 @@
 
 use super::{
     Node, ORDINARY, Setting, run,
-    step::{Again, Finality, LogFilter, LogQuery, Pick, Place, Question, Span, Step},
+    step::{Again, Failure, Finality, LogFilter, LogQuery, Pick, Place, Question, Span, Step},
 };
 
 /// The first head of all arrives after a call of the batch was answered from `safe`.
@@ -850,6 +850,33 @@ fn final_blocks_stay_in_a_doubt_below_a_head_of_another_branch() {
         Step::Slow { late: false, millis: 20 },
         Step::RollbackBelowFinal(11),
         Step::RollbackBelowFinal(10),
+    ];
+    run(ORDINARY, &steps).unwrap();
+}
+
+/// A node goes back below its safe block in two changes of the same moment. The head may rest on that block for a moment.
+#[test]
+fn head_rests_on_the_safe_block_of_a_state_before_the_last() {
+    let steps = [
+        Step::Fail(Failure::Reset, 1),
+        Step::Mine(2, 1),
+        Step::SearchLagging {
+            blocks: 2,
+            lag: 1,
+            query: LogQuery { span: Span::Numbers { last: 0, before: 1 }, filter: ALL_LOGS },
+        },
+        Step::Start(Question::Logs(LogQuery {
+            span: Span::UpTo { before: 3, tag: Place::Safe },
+            filter: ALL_LOGS,
+        })),
+        Step::Ask(Question::Logs(LogQuery { span: Span::Hash(0), filter: ALL_LOGS })),
+        Step::Reorg { depth: 4, length: 2 },
+        Step::Rollback(2),
+        Step::Ask(Question::TransactionByHash(6138)),
+        Step::StartBatch(vec![
+            Question::TransactionAtNumber(Place::Below(-1), 0),
+            Question::BlockByNumber(Place::Below(0), false),
+        ]),
     ];
     run(ORDINARY, &steps).unwrap();
 }

@@ -210,8 +210,13 @@ impl Run<'_> {
         // If the node has gone back below its safe block, the head may rest on that block, and both may be that old.
         let is_one_node = self.setting.consistent || self.setting.development;
         let earlier = earliest.checked_sub(self.staleness).unwrap_or(earliest);
-        let goes_back = |both: &[State]| both[1].since >= earlier && both[1].is_below_tags_of(&both[0]);
-        let has_gone_back = !is_one_node && states.windows(2).any(goes_back);
+        let goes_back = |low: usize| {
+            let since = states[low].since;
+            // The states that ended at most `max_staleness` before.
+            let recent = (0..low).rev().take_while(|at| states[at + 1].since + self.staleness >= since);
+            since >= earlier && recent.into_iter().any(|at| states[low].is_below_tags_of(&states[at]))
+        };
+        let has_gone_back = !is_one_node && (1..states.len()).any(goes_back);
         let earliest = if has_gone_back { earlier } else { earliest };
         let from = match self.staleness {
             Duration::ZERO => asked.state,
