@@ -9,7 +9,7 @@ use figment::{
 
 use serde::de::DeserializeOwned;
 
-use super::{removed, schema};
+use super::schema;
 
 /// Prefix of the environment variables that set keys.
 pub(super) const ENV_PREFIX: &str = "HOLDFAST_";
@@ -100,18 +100,13 @@ impl Problem {
                 if path.last().is_none_or(|last| last != name) {
                     path.push(name.clone());
                 }
-                match removed::advice(&path.join(".")) {
-                    Some(advice) => format!("this key was removed: {advice}"),
-                    None => {
-                        let similar = schema::similar::<T>(&path, expected);
-                        let similar = similar.map_or_else(String::new, |key| {
-                            let is_variable = is_environment(error.metadata.as_ref());
-                            let name = if is_variable { variable_of(&key) } else { key };
-                            format!("; did you mean {name}?")
-                        });
-                        format!("unknown key; valid keys here are {}{similar}", listed(expected))
-                    }
-                }
+                let similar = schema::similar::<T>(&path, expected);
+                let similar = similar.map_or_else(String::new, |key| {
+                    let is_variable = is_environment(error.metadata.as_ref());
+                    let name = if is_variable { variable_of(&key) } else { key };
+                    format!("; did you mean {name}?")
+                });
+                format!("unknown key; valid keys here are {}{similar}", listed(expected))
             }
             Kind::UnknownVariant(found, expected) => {
                 let found = if is_url(found) { "this".to_owned() } else { format!("{found:?}") };

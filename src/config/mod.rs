@@ -16,7 +16,6 @@
 //! address     addresses of listeners
 //! error       configuration errors
 //! schema      keys and choices of a configuration type
-//! removed     keys that earlier versions had
 //! ```
 
 mod address;
@@ -25,7 +24,6 @@ mod keys;
 mod load;
 mod log;
 mod print;
-mod removed;
 mod schema;
 mod shell;
 mod tracing;

@@ -113,37 +113,6 @@ fn keys(first: &str, second: &str) -> String {
 }
 
 #[test]
-fn removed_keys_are_named_with_the_replacement() {
-    for (toml, message) in [
-        (
-            "[upstream]\nbatch = 10",
-            "FILE: upstream.batch: this key was removed: delete it; connections are reused",
-        ),
-        (
-            "[verify]\naudit = 0.1",
-            "FILE: verify.audit: this key was removed: delete it; compare answers with",
-        ),
-        (
-            "[chain]\nrefresh_ahead = true",
-            "FILE: chain.refresh_ahead: this key was removed: use chain.follow",
-        ),
-        (
-            "[chain]\norphans = true",
-            "FILE: chain.orphans: this key was removed: delete it; orphaned blocks are",
-        ),
-        ("[plan]\nbuy_after = 2", "FILE: plan: this key was removed: delete the section; "),
-        ("[http]\nbatch_timeout = '1m'", "FILE: http.batch_timeout: this key was removed: delete it; "),
-        (
-            "[cache.redis]\nurl = 'redis://h'\ntimeout = '1s'",
-            "FILE: cache.redis.timeout: this key was removed: ",
-        ),
-    ] {
-        let error = load(toml).unwrap_err();
-        assert!(error.starts_with(message), "for {toml:?}\nexpected {message}\n     got {error}");
-    }
-}
-
-#[test]
 fn errors_name_file_key_and_expected_value() {
     for (toml, message) in [
         ("lsten = '127.0.0.1:1'", "FILE: lsten: unknown key; valid keys here are"),

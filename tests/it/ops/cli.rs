@@ -241,13 +241,6 @@ async fn configuration_errors_are_named_and_exit_with_64() {
     let said = text(&ran.stderr);
     assert!(said.contains("environment") && said.contains("http.max_batch: expected"), "{said}");
     let mut command = holdfast(&["serve", "--upstream", "http://127.0.0.1:1"]);
-    command.env("HOLDFAST_UPSTREAM__BATCH", "10");
-    let said = text(&output(command).await.stderr);
-    assert!(
-        said.contains("environment") && said.contains("upstream.batch: this key was removed: "),
-        "{said}"
-    );
-    let mut command = holdfast(&["serve", "--upstream", "http://127.0.0.1:1"]);
     command.env("HOLDFAST_LISTEN", "8555");
     let said = text(&output(command).await.stderr);
     assert!(said.contains("expected an address and a port, such as 127.0.0.1:8555"), "{said}");

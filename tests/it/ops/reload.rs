@@ -171,7 +171,6 @@ async fn a_bad_configuration_is_refused_as_a_whole() {
     let client = process.client();
     for (toml, problem) in [
         ("strict = true\n[http]\nmax_bodi = 1", "http.max_bodi: unknown key"),
-        ("strict = true\n[upstream]\nbatch = 10", "upstream.batch: this key was removed: "),
         ("strict = true\n[http]\nmax_batch = 0", "http.max_batch: must be at least 1"),
         ("strict = true\n[methods]\nallow = ['eth_[']", "methods.allow: "),
         ("strict = true\n[log]\nlevel = 'chatty'", "log.level: "),
