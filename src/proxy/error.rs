@@ -82,12 +82,9 @@ pub enum CallError {
         /// Deadline of the call, measured from its start.
         after: Duration,
     },
-    /// The answer arrived, but no proof thread was free before the deadline.
-    #[error("too many proofs at once: the answer could not be verified within {}", Time(*after))]
-    ProofOverdue {
-        /// Deadline of the call, measured from its start.
-        after: Duration,
-    },
+    /// No proof thread was free to encode a raw form.
+    #[error("too many proofs at once; try again shortly")]
+    Overloaded,
     /// The proxy is shutting down and stops waiting for the upstream, which may still execute the call.
     #[error("shutting down, and the upstream has not answered yet")]
     Stopping,
@@ -149,7 +146,7 @@ impl CallError {
             }
             // This code does not invite a retry, because the call may be a write that the upstream has executed.
             Self::Deadline { .. } | Self::Stopping => Code::UpstreamTimeout,
-            Self::ProofOverdue { .. } => Code::Overloaded,
+            Self::Overloaded => Code::Overloaded,
             Self::Unproved => Code::UpstreamMismatch,
             Self::Upstream(error) => error.code(),
         }

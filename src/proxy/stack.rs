@@ -96,8 +96,7 @@ pub fn proxy(
     };
     let reloadable = Reloadable::new(config, view.clone());
     let deflater = Deflater::new();
-    let raw =
-        RawTools::new(verifier.clone(), view.clone(), concurrency.clone(), reloadable.call_timeout.clone());
+    let raw = RawTools::new(verifier.clone(), view.clone(), concurrency.clone());
     let logs = LogTools {
         limits: config.logs,
         head: head.clone(),

@@ -1,15 +1,14 @@
 //! The check that is passed along with a call to an upstream.
 
-use std::{fmt, pin::pin, sync::Arc, time::SystemTime};
+use std::{fmt, sync::Arc, time::SystemTime};
 
 use parking_lot::Mutex;
 use tracing::{debug, warn};
 
-use super::{Failure, Known, OnMismatch, Origin, Overdue, ProofWait, Verdict, Verifier};
+use super::{Failure, Known, Origin, Verdict, Verifier};
 use crate::{
     eth::{BlockHash, LogsCall, Query},
     jsonrpc::Answer,
-    timeout::timeout,
 };
 
 /// Verifies the answer to one call. It is passed along with the call, so that the code that chooses endpoints can ask
@@ -29,9 +28,6 @@ struct Inner {
     verifier: Verifier,
     question: Question,
     known: Arc<dyn Known>,
-    /// [`ProofWait`] of the task that needs the answer. Each check has its own, because calls of several tasks may
-    /// share an upstream batch.
-    wait: ProofWait,
     verdict: Mutex<Option<Verdict>>,
 }
 
@@ -49,8 +45,7 @@ impl Check {
     }
 
     fn of(verifier: Verifier, question: Question, known: Arc<dyn Known>) -> Self {
-        let wait = ProofWait::current().unwrap_or_default();
-        Self(Arc::new(Inner { verifier, question, known, wait, verdict: Mutex::default() }))
+        Self(Arc::new(Inner { verifier, question, known, verdict: Mutex::default() }))
     }
 
     /// Verifies an answer of this endpoint, and returns the verdict; `None` for an error or `null`, which has no
@@ -60,31 +55,16 @@ impl Check {
     /// # Errors
     /// If the answer is wrong.
     pub async fn examine(&self, upstream: &Arc<str>, answer: &Answer) -> Result<Option<Verdict>, Failure> {
-        let Inner { verifier, question, known, wait, .. } = &*self.0;
+        let Inner { verifier, question, known, .. } = &*self.0;
         // `null` is an answer to a question for content, but not for logs.
         let is_logs = matches!(question, Question::Logs(_));
         let result = match answer {
             Answer::Result(result) if answer.is_content() || is_logs => result,
             Answer::Result(_) | Answer::Error(_) => return Ok(None),
         };
-        let checking = wait.watch(async {
-            match question {
-                Question::Content(query) => verifier.check(*query, result.clone(), known.clone()).await,
-                Question::Logs(call) => {
-                    verifier.check_logs(call.clone(), result.clone(), known.clone()).await
-                }
-            }
-        });
-        // The wait is limited if the client gets the answer whether or not the answer passes the checks.
-        let found = match verifier.config().on_mismatch {
-            OnMismatch::Reject => checking.await,
-            OnMismatch::Pass => {
-                let mut checking = pin!(timeout(verifier.config().patience, checking));
-                let checked = checking.as_mut().await;
-                // `is_waiting` is read before `checking` is dropped, because dropping it leaves the queue.
-                let overdue = || if wait.is_waiting() { Overdue::QueueWait } else { Overdue::Slow };
-                checked.unwrap_or_else(|_| Verdict::Overdue(overdue()))
-            }
+        let found = match question {
+            Question::Content(query) => verifier.check(*query, result.clone(), known.clone()).await,
+            Question::Logs(call) => verifier.check_logs(call.clone(), result.clone(), known.clone()).await,
         };
         match &found {
             Verdict::Passed(_) | Verdict::Checked => {}

@@ -48,7 +48,6 @@ mod failure;
 mod logs;
 mod metrics;
 mod overdue;
-mod proof_wait;
 mod provability;
 pub mod prove;
 mod restored;
@@ -66,7 +65,6 @@ pub use self::{
     failure::{Failure, Part, Reason},
     metrics::Metrics,
     overdue::Overdue,
-    proof_wait::{Following, ProofWait},
     restored::{Doubt, TierVerifier},
     structural::{
         block, block_with_hashes, receipts, single_receipt, single_transaction, single_transaction_at,

@@ -8,7 +8,7 @@ pub enum Overdue {
     QueueFull,
     /// No proof thread was free in time.
     QueueWait,
-    /// The checks took longer than `Config::patience`.
+    /// The checks began, but took longer than `Config::patience`.
     Slow,
     /// The checks panicked.
     Panicked,

@@ -9,7 +9,6 @@ use super::{
     Demand, Failure, Kind, Origin, Verified, Verifier,
     prove::{self, Proof},
     structural,
-    threads::Patience,
 };
 use crate::eth::{At, Block, BlockHash, Receipts};
 
@@ -79,7 +78,7 @@ impl<'a> TierVerifier<'a> {
         prove: impl FnOnce() -> Result<Proof<T>, Failure> + Send + 'static,
     ) -> Result<Proof<T>, Doubt> {
         // The wait is short even if unproved answers are rejected, because the upstream has the content, too.
-        let proof = self.verifier.prove_apart(size, Patience::Short, prove).await;
+        let proof = self.verifier.prove_apart(size, self.verifier.short_patience(), prove).await;
         // An entry that fails a structural check is wrong on any chain.
         proof.map_err(|_| Doubt::Unsure)?.map_err(|_| Doubt::Wrong)
     }

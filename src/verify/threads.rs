@@ -12,14 +12,14 @@ use std::{
 };
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 use tracing::error;
 
-use super::{metrics::Metrics, overdue::Overdue, proof_wait::Waiting};
+use super::{metrics::Metrics, overdue::Overdue};
 use crate::{blocking, timeout::timeout};
-
-/// Longest wait in the queue for an answer that the client gets even without a proof.
-const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// Number of bytes per permit of the queue.
 const UNIT: usize = 1 << 10;
@@ -40,12 +40,12 @@ pub struct ProofLimits {
     pub bytes: usize,
 }
 
-/// How long a proof waits for a thread.
+/// How long the caller waits for a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// The proof waits up to [`MAX_WAIT`]. If the queue is full, the proof fails at once.
-    Short,
-    /// The proof waits until a thread is free, or until the caller's deadline.
+    /// At most this long, in the queue and while the proof runs. If the queue is full, the proof fails at once.
+    Within(Duration),
+    /// As long as it takes, or until the caller's deadline.
     Unlimited,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct ProofThreads {
 impl Default for ProofLimits {
     fn default() -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        // Within `MAX_WAIT`, one thread proves about a hundred full blocks or ten thousand transactions.
+        // Within 2 s, one thread proves about a hundred full blocks or ten thousand transactions.
         Self { threads: cores.saturating_sub(1).max(1), waiting: 512, bytes: 64 << 20 }
     }
 }
@@ -92,13 +92,14 @@ impl ProofThreads {
     /// waiting.
     ///
     /// # Errors
-    /// If `work` did not start in time, or panicked.
+    /// If `work` did not start or end in time, or panicked.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         size: usize,
         patience: Patience,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Overdue> {
+        let begun = Instant::now();
         let free = match self.free.clone().try_acquire_owned() {
             Ok(free) => free,
             Err(_) => self.wait(size, patience).await?,
@@ -110,7 +111,14 @@ impl ProofThreads {
             let _free = free;
             pool.install(work)
         });
-        done.await.map_err(|died| {
+        let done = match patience {
+            Patience::Within(limit) => {
+                let left = limit.saturating_sub(begun.elapsed());
+                timeout(left, done).await.map_err(|_| Overdue::Slow)?
+            }
+            Patience::Unlimited => done.await,
+        };
+        done.map_err(|died| {
             error!(%died, "verification of an answer panicked; not caching it (this is a bug)");
             Overdue::Panicked
         })
@@ -119,15 +127,14 @@ impl ProofThreads {
     /// Waits in the queue for a thread.
     async fn wait(&self, size: usize, patience: Patience) -> Result<OwnedSemaphorePermit, Overdue> {
         const OPEN: &str = "the semaphore is never closed";
-        let _waiting = Waiting::begin();
         let _counted = self.metrics.waits();
         let free = self.free.clone().acquire_owned();
         let units = u32::try_from(units(size.min(self.limits.bytes))).unwrap_or(u32::MAX);
         match patience {
-            Patience::Short => {
+            Patience::Within(limit) => {
                 let _place = self.places.try_acquire().map_err(|_| Overdue::QueueFull)?;
                 let _bytes = self.bytes.try_acquire_many(units).map_err(|_| Overdue::QueueFull)?;
-                let free = timeout(MAX_WAIT, free).await.map_err(|_| Overdue::QueueWait)?;
+                let free = timeout(limit, free).await.map_err(|_| Overdue::QueueWait)?;
                 Ok(free.expect(OPEN))
             }
             Patience::Unlimited => {
@@ -177,6 +184,10 @@ mod tests {
 
     use super::*;
 
+    const PATIENCE: Duration = Duration::from_secs(2);
+
+    const SHORT: Patience = Patience::Within(PATIENCE);
+
     const ONE: ProofLimits = ProofLimits { threads: 1, waiting: 1, bytes: 4 * UNIT };
 
     fn threads(limits: ProofLimits) -> Arc<ProofThreads> {
@@ -198,7 +209,7 @@ mod tests {
                 begins.send(()).unwrap();
                 released.recv().unwrap();
             };
-            threads.run(1, Patience::Short, work).await
+            threads.run(1, Patience::Unlimited, work).await
         });
         begun.await.unwrap();
         Occupied { release, done }
@@ -219,12 +230,12 @@ mod tests {
     async fn a_full_queue_takes_no_more_entries() {
         let threads = threads(ONE);
         let occupied = occupy(&threads).await;
-        let mut waits = Box::pin(threads.run(1, Patience::Short, || 7));
+        let mut waits = Box::pin(threads.run(1, SHORT, || 7));
         assert!(!poll_once(waits.as_mut()));
-        assert_eq!(threads.run(1, Patience::Short, || ()).await, Err(Overdue::QueueFull));
+        assert_eq!(threads.run(1, SHORT, || ()).await, Err(Overdue::QueueFull));
         occupied.end().await;
         assert_eq!(waits.await, Ok(7));
-        assert_eq!(threads.run(1, Patience::Short, || 8).await, Ok(8));
+        assert_eq!(threads.run(1, SHORT, || 8).await, Ok(8));
     }
 
     #[tokio::test]
@@ -232,14 +243,13 @@ mod tests {
         let threads = threads(ProofLimits { waiting: 9, ..ONE });
         let occupied = occupy(&threads).await;
         // An answer larger than the queue waits alone.
-        let mut large = Box::pin(threads.run(1 << 30, Patience::Short, || 7));
+        let mut large = Box::pin(threads.run(1 << 30, SHORT, || 7));
         assert!(!poll_once(large.as_mut()));
-        assert_eq!(threads.run(1, Patience::Short, || ()).await, Err(Overdue::QueueFull));
+        assert_eq!(threads.run(1, SHORT, || ()).await, Err(Overdue::QueueFull));
         drop(large);
-        let mut waiting: Vec<_> =
-            (0..4).map(|_| Box::pin(threads.run(UNIT, Patience::Short, || 7))).collect();
+        let mut waiting: Vec<_> = (0..4).map(|_| Box::pin(threads.run(UNIT, SHORT, || 7))).collect();
         assert!(waiting.iter_mut().all(|waits| !poll_once(waits.as_mut())));
-        assert_eq!(threads.run(1, Patience::Short, || ()).await, Err(Overdue::QueueFull));
+        assert_eq!(threads.run(1, SHORT, || ()).await, Err(Overdue::QueueFull));
         occupied.end().await;
         for waits in waiting {
             assert_eq!(waits.await, Ok(7));
@@ -264,12 +274,22 @@ mod tests {
         let threads = threads(ONE);
         let occupied = occupy(&threads).await;
         time::pause();
-        let mut waits = Box::pin(threads.run(1, Patience::Short, || ()));
+        let mut waits = Box::pin(threads.run(1, SHORT, || ()));
         assert!(!poll_once(waits.as_mut()));
-        time::advance(MAX_WAIT * 2).await;
+        time::advance(PATIENCE * 2).await;
         assert_eq!(waits.await, Err(Overdue::QueueWait));
         time::resume();
         occupied.end().await;
+    }
+
+    #[tokio::test]
+    async fn short_patience_ends_during_the_work() {
+        let threads = threads(ONE);
+        let (release, released) = mpsc::sync_channel::<()>(1);
+        let slow = threads.run(1, Patience::Within(Duration::from_millis(1)), move || released.recv());
+        assert_eq!(slow.await, Err(Overdue::Slow));
+        release.send(()).unwrap();
+        assert_eq!(threads.run(1, Patience::Unlimited, || 7).await, Ok(7));
     }
 
     #[tokio::test]
@@ -277,10 +297,10 @@ mod tests {
         let threads = threads(ONE);
         let (occupied, ran) = (occupy(&threads).await, Arc::new(AtomicBool::new(false)));
         let runs = ran.clone();
-        let mut gone = Box::pin(threads.run(1, Patience::Short, move || runs.store(true, Relaxed)));
+        let mut gone = Box::pin(threads.run(1, SHORT, move || runs.store(true, Relaxed)));
         assert!(!poll_once(gone.as_mut()));
         drop(gone);
-        let mut waits = Box::pin(threads.run(1, Patience::Short, || 7));
+        let mut waits = Box::pin(threads.run(1, SHORT, || 7));
         assert!(!poll_once(waits.as_mut()), "the place of the dropped work is free again");
         occupied.end().await;
         assert_eq!(waits.await, Ok(7));
@@ -290,21 +310,21 @@ mod tests {
     #[tokio::test]
     async fn panic_is_reported_and_the_thread_continues() {
         let threads = threads(ONE);
-        let panics: Result<(), _> = threads.run(1, Patience::Short, || panic!("on purpose")).await;
+        let panics: Result<(), _> = threads.run(1, SHORT, || panic!("on purpose")).await;
         assert_eq!(panics, Err(Overdue::Panicked));
-        assert_eq!(threads.run(1, Patience::Short, || 7).await, Ok(7));
+        assert_eq!(threads.run(1, SHORT, || 7).await, Ok(7));
     }
 
     #[tokio::test]
     async fn work_runs_on_a_proof_thread_of_low_priority() {
         let threads = threads(ONE);
-        let name = threads.run(1, Patience::Short, || thread::current().name().map(str::to_owned)).await;
+        let name = threads.run(1, SHORT, || thread::current().name().map(str::to_owned)).await;
         assert_eq!(name.unwrap().as_deref(), Some("proof-0"));
         #[cfg(target_os = "linux")]
         {
             let niceness = || rustix::process::getpriority_process(None).unwrap();
             let lowest = (niceness() + NICENESS).min(19);
-            assert_eq!(threads.run(1, Patience::Short, niceness).await.unwrap(), lowest);
+            assert_eq!(threads.run(1, SHORT, niceness).await.unwrap(), lowest);
         }
     }
 
@@ -319,7 +339,7 @@ mod tests {
         runtime.spawn(async move {
             begins.send(()).unwrap();
             shut_down.recv().unwrap();
-            let proof = Box::pin(threads.run(1, Patience::Short, || ()));
+            let proof = Box::pin(threads.run(1, Patience::Unlimited, || ()));
             ends.send(proof.now_or_never()).unwrap();
         });
         begun.recv().unwrap();

@@ -135,7 +135,7 @@ impl Verifier {
     /// Encodes content of `size` bytes on the proof threads.
     ///
     /// # Errors
-    /// If no thread is free in time, or if the encoding panics.
+    /// If the encoding does not end in time, or panics.
     pub async fn encode<T: Send + 'static>(
         &self,
         size: usize,
@@ -252,10 +252,14 @@ impl Verifier {
         self.0.threads.run(size, patience, work).await
     }
 
-    /// Returns how long a proof waits for a thread. If clients must not get an unproved answer, the proof waits as long
-    /// as the client does.
+    /// Returns how long an answer waits for its proof: if clients must not get it unproved, as long as the client does.
     fn patience(&self) -> Patience {
-        if self.rejects() { Patience::Unlimited } else { Patience::Short }
+        if self.rejects() { Patience::Unlimited } else { self.short_patience() }
+    }
+
+    /// Returns how long content waits for its proof if there is another way to answer.
+    pub(super) fn short_patience(&self) -> Patience {
+        Patience::Within(self.0.config.patience)
     }
 
     fn examine(&self, query: Query, result: &Bytes, known: &dyn Known) -> Verdict {

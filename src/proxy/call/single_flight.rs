@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tracing::{Instrument, Span};
 
-use crate::{chain::Stamp, context::CallContext, upstream::Audience, verify::ProofWait};
+use crate::{chain::Stamp, context::CallContext, upstream::Audience};
 
 /// Runs at most one joinable fetch per key. A *flight* is a fetch that is running.
 ///
@@ -31,8 +31,6 @@ struct Flight<V> {
     sent: Stamp,
     /// Span of the caller that started the fetch.
     span: Span,
-    /// Whether the fetch waits for a proof thread.
-    proof: ProofWait,
     waiters: Mutex<Waiters>,
     /// Result of the fetch; unset while the task runs, and if the task died.
     value: OnceLock<V>,
@@ -121,7 +119,6 @@ where
                     let flight = Arc::new(Flight {
                         sent: now,
                         span: span.clone(),
-                        proof: ProofWait::default(),
                         waiters: Mutex::default(),
                         value: OnceLock::new(),
                         ended: Semaphore::new(0),
@@ -133,7 +130,7 @@ where
                         Audience::new(move || is_awaited(&flights, key, &flight))
                     };
                     // Box the future, because it is large and `spawn` would move it.
-                    let fetch = Box::pin(audience.attend(flight.proof.watch(fetch())));
+                    let fetch = Box::pin(audience.attend(fetch()));
                     tokio::spawn(async move {
                         let value = context.scope(fetch).instrument(span).await;
                         drop(permit);
@@ -147,7 +144,6 @@ where
         if joined {
             Span::current().follows_from(&flight.span);
         }
-        let _following = ProofWait::current().map(|own| own.follow(&flight.proof));
         // `acquire` never gets a permit; it returns when the semaphore closes at the end of the task.
         let _ = flight.ended.acquire().await;
         let value = flight.value.get().cloned().ok_or(Abandoned)?;

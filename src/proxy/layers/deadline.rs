@@ -11,13 +11,12 @@ use std::{
 use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 use pin_project_lite::pin_project;
-use tokio::{sync::Semaphore, task::futures::TaskLocalFuture};
+use tokio::sync::Semaphore;
 use tower::{Layer, Service};
 
 use crate::{
     proxy::error::CallError,
     timeout::{Timeout, timeout},
-    verify::ProofWait,
 };
 
 /// Deadline of calls, and the signal that ends all calls at shutdown. Clones share both.
@@ -43,12 +42,10 @@ pub(crate) struct Deadline<S> {
 }
 
 pin_project! {
-    /// Resolves with the answer, [`CallError::Deadline`] or [`CallError::Stopping`], whichever comes first. A call
-    /// that waits for a proof thread at the deadline fails with [`CallError::ProofOverdue`].
+    /// Resolves with the answer, [`CallError::Deadline`] or [`CallError::Stopping`], whichever comes first.
     pub(crate) struct ResponseFuture<F> {
         #[pin]
-        inner: Timeout<TaskLocalFuture<ProofWait, F>>,
-        proof: ProofWait,
+        inner: Timeout<F>,
         after: Duration,
         limit: Limit,
         // Allocated only if the call has to wait.
@@ -76,9 +73,7 @@ impl Limit {
     /// Returns `work` with the deadline of a call.
     pub(super) fn within<F: Future>(&self, work: F) -> ResponseFuture<F> {
         let after = self.after();
-        let proof = ProofWait::default();
-        let inner = timeout(after, proof.watch(work));
-        ResponseFuture { inner, proof, after, limit: self.clone(), end: None }
+        ResponseFuture { inner: timeout(after, work), after, limit: self.clone(), end: None }
     }
 
     /// Ends all waiting calls; later calls fail instead of waiting.
@@ -135,11 +130,7 @@ where
         let this = self.project();
         if let Poll::Ready(answered) = this.inner.poll(cx) {
             let after = *this.after;
-            let overdue = || match this.proof.is_waiting() {
-                true => CallError::ProofOverdue { after },
-                false => CallError::Deadline { after },
-            };
-            return Poll::Ready(answered.unwrap_or_else(|_| Err(overdue())));
+            return Poll::Ready(answered.unwrap_or(Err(CallError::Deadline { after })));
         }
         ready!(this.end.get_or_insert_with(|| this.limit.ended()).as_mut().poll(cx));
         Poll::Ready(Err(CallError::Stopping))

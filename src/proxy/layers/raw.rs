@@ -10,10 +10,7 @@ use futures_util::future::try_join_all;
 use tokio::sync::Semaphore;
 use tower::Service;
 
-use super::{
-    deadline::Limit,
-    raw_content::{Named, WholeContent, is_lacking, is_nothing, quoted, unknown},
-};
+use super::raw_content::{Named, WholeContent, is_lacking, is_nothing, quoted, unknown};
 use crate::{
     chain::Stamp,
     eth::{At, BlockHash, Home, Part, Query, RawCall, RawForm, Tag, header_of_block},
@@ -48,7 +45,6 @@ pub(crate) struct RawTools {
     verifier: Verifier,
     view: Arc<SharedView>,
     concurrency: ClientConcurrency,
-    limit: Limit,
     places: Arc<Semaphore>,
     /// Encoded blocks and receipts by block hash. They never change.
     encoded: moka::sync::Cache<(RawForm, BlockHash), Bytes>,
@@ -73,18 +69,13 @@ enum Unencoded {
 // === impl RawTools ===
 
 impl RawTools {
-    pub(crate) fn new(
-        verifier: Verifier,
-        view: Arc<SharedView>,
-        concurrency: ClientConcurrency,
-        limit: Limit,
-    ) -> Self {
+    pub(crate) fn new(verifier: Verifier, view: Arc<SharedView>, concurrency: ClientConcurrency) -> Self {
         let places = Arc::new(Semaphore::new(AT_A_TIME));
         let encoded = moka::sync::Cache::builder()
             .weigher(|_, encoded: &Bytes| u32::try_from(encoded.len()).unwrap_or(u32::MAX))
             .max_capacity(ENCODED)
             .build();
-        Self { verifier, view, concurrency, limit, places, encoded }
+        Self { verifier, view, concurrency, places, encoded }
     }
 
     /// Returns whether a block may have left the chain since `since`, or `tag` may no longer mean it.
@@ -102,7 +93,7 @@ impl RawTools {
             self.verifier.encode(whole.len(), move || whole.encode()).await
         };
         let encoded = self.concurrency.within(caller.client, encoding).await;
-        Ok(encoded.map_err(|_| CallError::ProofOverdue { after: self.limit.after() })??)
+        Ok(encoded.map_err(|_| CallError::Overloaded)??)
     }
 }
 
