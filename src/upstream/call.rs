@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-use super::{Audience, EndpointId, UpstreamError};
+use super::{EndpointId, UpstreamError};
 use crate::{
     budget::ByteLease,
     context::CallContext,
@@ -37,9 +37,6 @@ pub struct Call {
     pub(super) answer_lease: Option<AnswerLease>,
     /// The trace that the call belongs to.
     pub(super) origin: Origin,
-    /// The clients that wait for the answer. `None` for background work, and for a call that is dropped when its client
-    /// disconnects.
-    pub(super) audience: Option<Audience>,
 }
 
 /// Requirements of a call on the endpoint that answers it.
@@ -89,7 +86,6 @@ impl Call {
             answered_by: None,
             answer_lease: None,
             origin: Origin::default(),
-            audience: None,
         }
     }
 
@@ -113,19 +109,14 @@ impl Call {
         Self { answered_by: Some(by.clone()), ..self }
     }
 
-    /// Attaches the trace and the audience of the running future.
+    /// Attaches the trace of the running future.
     pub(super) fn with_current_context(self) -> Self {
-        Self { origin: CallContext::origin(), audience: Audience::current(), ..self }
+        Self { origin: CallContext::origin(), ..self }
     }
 
-    /// Detaches the call from its trace and audience, so that it is sent even if no client waits.
+    /// Detaches the call from its trace.
     pub(super) fn without_context(self) -> Self {
-        Self { origin: Origin::default(), audience: None, ..self }
-    }
-
-    /// Returns whether a client still waits for the answer; `true` if the call has no audience.
-    pub(super) fn is_awaited(&self) -> bool {
-        self.audience.as_ref().is_none_or(Audience::is_there)
+        Self { origin: Origin::default(), ..self }
     }
 
     /// Counts the bytes of the answer in `answer_lease`.

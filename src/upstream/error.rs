@@ -107,13 +107,10 @@ pub enum UpstreamError {
     /// The fetch ended without a result: a bug in Holdfast, which logs it.
     #[error("the fetch was abandoned")]
     Abandoned,
-    /// No client waits for the answer any more; nothing was sent.
-    #[error("no client waits for the answer")]
-    Cancelled,
     /// The node returned an error object where Holdfast needs a result. Holds the beginning of the error's message.
     #[error("the node answers with an error: {0}")]
     NodeError(String),
-    /// The call was not sent: the endpoint's chain identity is unconfirmed, or no client waits any more.
+    /// The call was not sent, because the endpoint's chain identity is unconfirmed.
     #[error(transparent)]
     NotSent(Box<UpstreamError>),
     /// The endpoint serves another chain.
@@ -228,7 +225,7 @@ impl UpstreamError {
             Self::TimedOut { .. } => Code::UpstreamTimeout,
             Self::RateLimited { .. } => Code::RateLimited,
             Self::Busy => Code::Overloaded,
-            Self::Abandoned | Self::Cancelled => Code::Internal,
+            Self::Abandoned => Code::Internal,
             Self::Rejected(_) => Code::UpstreamMismatch,
             Self::NotSent(error) => error.code(),
             _ => Code::UpstreamFailed,
@@ -236,7 +233,7 @@ impl UpstreamError {
     }
 
     /// All reasons, as named in logs and metrics.
-    pub const REASONS: [&str; 19] = [
+    pub const REASONS: [&str; 18] = [
         "connect",
         "disconnected",
         "timeout",
@@ -252,7 +249,6 @@ impl UpstreamError {
         "too_large",
         "rejected",
         "abandoned",
-        "cancelled",
         "node_error",
         "wrong_chain",
         "busy",
@@ -276,7 +272,6 @@ impl UpstreamError {
             Self::TooLarge { .. } => "too_large",
             Self::Rejected(_) => "rejected",
             Self::Abandoned => "abandoned",
-            Self::Cancelled => "cancelled",
             Self::NodeError(_) => "node_error",
             Self::NotSent(error) => error.as_str(),
             Self::WrongChain(_) => "wrong_chain",
@@ -288,23 +283,23 @@ impl UpstreamError {
     pub fn retry(&self) -> Retry {
         match self {
             Self::RateLimited { retry_after: Some(after), .. } => Retry::After(*after),
-            Self::TooLarge { .. } | Self::Busy | Self::Cancelled => Retry::Never,
+            Self::TooLarge { .. } | Self::Busy => Retry::Never,
             Self::NotSent(error) => error.retry(),
             _ => Retry::Elsewhere,
         }
     }
 
-    /// Returns whether the upstream failed. An answer without a result and a cancelled call are no failures.
+    /// Returns whether the upstream failed. An answer without a result is no failure.
     pub fn is_failure(&self) -> bool {
         match self {
             Self::NotSent(error) => error.is_failure(),
-            error => !matches!(error, Self::Empty | Self::NodeError(_) | Self::Cancelled),
+            error => !matches!(error, Self::Empty | Self::NodeError(_)),
         }
     }
 
     /// Returns whether the call provably never reached the upstream, so that even a write may be sent again.
     pub fn never_sent(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::NotSent(_) | Self::Cancelled)
+        matches!(self, Self::Connect(_) | Self::NotSent(_))
     }
 
     /// Returns whether the upstream rejected the call before executing it, because of a rate limit or missing access

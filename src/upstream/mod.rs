@@ -19,10 +19,8 @@
 //! config      the section [upstream]
 //! error       reasons for a missing answer
 //! id          EndpointId
-//! audience    the clients that wait for an answer
 //! ```
 
-mod audience;
 mod call;
 mod config;
 mod endpoint;
@@ -38,7 +36,6 @@ mod transport;
 #[cfg(feature = "otlp")]
 pub use self::transport::Poster;
 pub use self::{
-    audience::Audience,
     call::{AnsweredBy, Answers, Call, Calls, Requirements},
     config::{Config, EndpointConfig, Percentile, RateConfig},
     endpoint::{EndpointState, EndpointStatus, Health},

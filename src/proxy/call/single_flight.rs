@@ -11,14 +11,12 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tracing::{Instrument, Span};
 
-use crate::{chain::Stamp, context::CallContext, upstream::Audience};
+use crate::{chain::Stamp, context::CallContext};
 
 /// Runs at most one joinable fetch per key. A *flight* is a fetch that is running.
 ///
-/// A fetch runs on its own task, so a caller that disconnects does not cancel it for the others. The
-/// [audience](Audience) of a fetch is the set of clients that wait for it. Once all of them have disconnected, upstream
-/// calls that were sent may finish, but the fetch sends no further calls. If the task dies, every waiter gets
-/// [`Abandoned`].
+/// A fetch runs on its own task, to its end, so that a caller that disconnects does not cancel it for the others. If
+/// the task dies, every waiter gets [`Abandoned`].
 #[derive(Clone, Debug)]
 pub(crate) struct Coalesce<K, V> {
     flights: Flights<K, V>,
@@ -31,29 +29,10 @@ struct Flight<V> {
     sent: Stamp,
     /// Span of the caller that started the fetch.
     span: Span,
-    waiters: Mutex<Waiters>,
     /// Result of the fetch; unset while the task runs, and if the task died.
     value: OnceLock<V>,
     /// Semaphore without permits. It closes when the task ends, which wakes all waiters.
     ended: Semaphore,
-}
-
-/// The waiters of a flight.
-#[derive(Debug, Default)]
-struct Waiters {
-    /// Number of waiting callers. When a client disconnects, its caller stops waiting.
-    callers: usize,
-    /// Audiences of other flights that wait for this flight. Such a flight is a waiter only while a client waits for
-    /// it.
-    flights: Vec<Audience>,
-    /// Number of waiters that have joined so far, including waiters that left.
-    joined: u64,
-}
-
-/// Registration of a waiter of a flight. Dropping it removes the waiter.
-struct Waiter<V> {
-    flight: Arc<Flight<V>>,
-    own: Option<Audience>,
 }
 
 /// The fetch ended without a result, because its task died.
@@ -103,12 +82,10 @@ where
     where
         F: Future<Output = V> + Send + 'static,
     {
-        let (waiter, joined) = {
+        let (flight, joined) = {
             let mut flights = self.flights.lock();
             match flights.get(&key) {
-                // Join while the map is locked: `is_awaited` takes the same lock, and removes a flight only if no
-                // waiter has joined meanwhile.
-                Some(flight) if may_join(flight.sent) => (Waiter::join(flight), true),
+                Some(flight) if may_join(flight.sent) => (flight.clone(), true),
                 _ => {
                     // The task runs in the context of the caller that starts the flight, even if that caller
                     // disconnects. The task holds the caller's permit, but passes neither the permit nor the connection
@@ -119,28 +96,22 @@ where
                     let flight = Arc::new(Flight {
                         sent: now,
                         span: span.clone(),
-                        waiters: Mutex::default(),
                         value: OnceLock::new(),
                         ended: Semaphore::new(0),
                     });
                     flights.insert(key, flight.clone());
                     let landing = Ending { flights: self.flights.clone(), key, flight: flight.clone() };
-                    let audience = {
-                        let (flights, flight) = (self.flights.clone(), flight.clone());
-                        Audience::new(move || is_awaited(&flights, key, &flight))
-                    };
                     // Box the future, because it is large and `spawn` would move it.
-                    let fetch = Box::pin(audience.attend(fetch()));
+                    let fetch = Box::pin(fetch());
                     tokio::spawn(async move {
                         let value = context.scope(fetch).instrument(span).await;
                         drop(permit);
                         landing.land(value);
                     });
-                    (Waiter::join(&flight), false)
+                    (flight, false)
                 }
             }
         };
-        let flight = &waiter.flight;
         if joined {
             Span::current().follows_from(&flight.span);
         }
@@ -153,64 +124,6 @@ where
     #[cfg(test)]
     fn in_flight(&self) -> usize {
         self.flights.lock().len()
-    }
-
-    #[cfg(test)]
-    fn waiting(&self, key: K) -> usize {
-        self.flights.lock().get(&key).map_or(0, |flight| flight.waiters.lock().callers)
-    }
-}
-
-/// Returns whether a flight has a waiter. If it has none, removes the flight from the map, so that later callers start
-/// a new flight.
-fn is_awaited<K: Hash + Eq, V>(flights: &Flights<K, V>, key: K, flight: &Arc<Flight<V>>) -> bool {
-    let (others, joined) = {
-        let waiters = flight.waiters.lock();
-        if waiters.callers > 0 {
-            return true;
-        }
-        (waiters.flights.clone(), waiters.joined)
-    };
-    // Hold no lock here, because the check of another flight's audience may lock the same map.
-    if others.iter().any(Audience::is_there) {
-        return true;
-    }
-    let mut flights = flights.lock();
-    if flight.waiters.lock().joined != joined {
-        return true;
-    }
-    if flights.get(&key).is_some_and(|listed| Arc::ptr_eq(listed, flight)) {
-        flights.remove(&key);
-    }
-    false
-}
-
-// === impl Waiter ===
-
-impl<V> Waiter<V> {
-    fn join(flight: &Arc<Flight<V>>) -> Self {
-        let own = Audience::current();
-        let mut waiters = flight.waiters.lock();
-        waiters.joined += 1;
-        match &own {
-            Some(own) => waiters.flights.push(own.clone()),
-            None => waiters.callers += 1,
-        }
-        drop(waiters);
-        Self { flight: flight.clone(), own }
-    }
-}
-
-impl<V> Drop for Waiter<V> {
-    fn drop(&mut self) {
-        let mut waiters = self.flight.waiters.lock();
-        let Some(own) = &self.own else {
-            waiters.callers -= 1;
-            return;
-        };
-        if let Some(at) = waiters.flights.iter().position(|other| other.is_same(own)) {
-            waiters.flights.swap_remove(at);
-        }
     }
 }
 
@@ -244,11 +157,7 @@ mod tests {
         time::Duration,
     };
 
-    use tokio::{
-        sync::{mpsc, oneshot},
-        task::{self, JoinHandle},
-        time,
-    };
+    use tokio::time;
 
     use super::*;
     use crate::chain::Clock;
@@ -288,70 +197,6 @@ mod tests {
         assert!(first.await.is_err());
         let second = flights.run(1, clock.now(), |_| true, || async { 8 }).await.unwrap();
         assert_eq!((second.value, second.joined), (7, true));
-    }
-
-    type Question = oneshot::Sender<bool>;
-
-    /// A fetch that reports, for each question, whether a client waits for it.
-    async fn answers(mut questions: mpsc::Receiver<Question>) -> u8 {
-        while let Some(question) = questions.recv().await {
-            question.send(Audience::is_there_now()).unwrap();
-        }
-        7
-    }
-
-    async fn ask(asks: &mpsc::Sender<Question>) -> bool {
-        let (question, answer) = oneshot::channel();
-        asks.send(question).await.unwrap();
-        answer.await.unwrap()
-    }
-
-    /// Waits for the flight of `key`. If there is none, starts a flight with `fetch`.
-    fn wait(
-        flights: &Coalesce<u8, u8>,
-        key: u8,
-        fetch: impl Future<Output = u8> + Send + 'static,
-    ) -> JoinHandle<u8> {
-        let (flights, now) = (flights.clone(), Clock::default().now());
-        tokio::spawn(async move { flights.run(key, now, |_| true, || fetch).await.unwrap().value })
-    }
-
-    async fn leave(client: JoinHandle<u8>) {
-        client.abort();
-        assert!(client.await.unwrap_err().is_cancelled());
-    }
-
-    #[tokio::test]
-    async fn fetch_has_an_audience_while_any_caller_waits() {
-        let flights = Coalesce::<u8, u8>::default();
-        let (asks, questions) = mpsc::channel(1);
-        let first = wait(&flights, 1, answers(questions));
-        assert!(ask(&asks).await);
-        let second = wait(&flights, 1, async { unreachable!("a fetch is under way") });
-        while flights.waiting(1) != 2 {
-            task::yield_now().await;
-        }
-        leave(first).await;
-        assert!(ask(&asks).await, "the second caller still waits");
-        leave(second).await;
-        assert_eq!(flights.in_flight(), 1, "the flight can still be joined");
-        assert!(!ask(&asks).await);
-        assert_eq!(flights.in_flight(), 0, "the next caller starts a new flight");
-        assert_eq!(wait(&flights, 1, async { 8 }).await.unwrap(), 8);
-        assert!(!ask(&asks).await, "the caller of the new flight does not wait for the old one");
-    }
-
-    #[tokio::test]
-    async fn abandoned_fetch_is_no_audience_of_a_nested_one() {
-        let flights = Coalesce::<u8, u8>::default();
-        let (asks, questions) = mpsc::channel(1);
-        let (nested, now) = (flights.clone(), Clock::default().now());
-        let outer = async move { nested.run(2, now, |_| true, || answers(questions)).await.unwrap().value };
-        let client = wait(&flights, 1, outer);
-        assert!(ask(&asks).await);
-        leave(client).await;
-        assert!(!ask(&asks).await);
-        assert_eq!(flights.in_flight(), 0);
     }
 
     #[tokio::test]

@@ -14,8 +14,8 @@ use crate::{
     proxy::{metrics::Metrics, parts::ProxyParts},
     timeout::timeout,
     upstream::{
-        AnsweredBy, Audience, Call, EndpointId, Identity, IdentityError, Requirements, Upstream,
-        UpstreamError, is_absence, is_internal, is_rate_limit,
+        AnsweredBy, Call, EndpointId, Identity, IdentityError, Requirements, Upstream, UpstreamError,
+        is_absence, is_internal, is_rate_limit,
     },
     verify::{Check, Content, Kind, Level, Verdict, Verified, Verifier},
 };
@@ -109,7 +109,6 @@ impl HeaderSource {
         };
         match shown {
             Ok(Ok(Some(shown))) if shown.is_storable() => return Ok(Some(shown)),
-            Ok(Err(UpstreamError::Cancelled)) => return Err(UpstreamError::Cancelled),
             // Asking for hashes would fail in the same way.
             Ok(Err(
                 error @ (UpstreamError::WrongChain(_)
@@ -139,7 +138,6 @@ impl HeaderSource {
             let Some(told) = told.filter(|told| shown.link.number < told.number) else { return Ok(shown) };
             match self.fetch(told.number, sent).await {
                 Ok(Some(higher)) if higher.link.hash == told.hash => return Ok(higher),
-                Err(UpstreamError::Cancelled) => return Err(UpstreamError::Cancelled),
                 _ => self.view.change(|tracker| tracker.forget_told(told)),
             }
         }
@@ -209,22 +207,18 @@ impl HeaderSource {
         })
     }
 
-    /// Fetches the blocks of a gap in one batch, and returns the blocks that arrive. Fails only if the fetch is
-    /// cancelled because no client waits any more. The missing blocks then say nothing about the head.
-    pub(super) async fn fetch_gap(&self, gap: Gap, sent: Stamp) -> Result<Vec<Link>, UpstreamError> {
+    /// Fetches the blocks of a gap in one batch, and returns the blocks that arrive.
+    pub(super) async fn fetch_gap(&self, gap: Gap, sent: Stamp) -> Vec<Link> {
         let (calls, checks): (Vec<_>, Vec<_>) = (gap.from.0..=gap.to.0)
             .map(BlockNumber)
             .map(|number| self.call(with_hashes(number), sent))
             .unzip();
         self.metrics.upkeep(calls.len() as u64);
         let answers = self.upstream.call_all(calls).await;
-        let Ok(answers) = answers else { return Ok(Vec::new()) };
-        if answers.iter().any(|answer| matches!(answer, Err(UpstreamError::Cancelled))) {
-            return Err(UpstreamError::Cancelled);
-        }
+        let Ok(answers) = answers else { return Vec::new() };
         let accepted = answers.into_iter().zip(checks).filter(|(answer, _)| answer.is_ok());
         let shown = accepted.filter_map(|(_, check)| self.shown(check.verdict(), false));
-        Ok(shown.map(|shown| self.stored(shown)).collect())
+        shown.map(|shown| self.stored(shown)).collect()
     }
 
     /// Returns the block with this hash from the cache or the primary endpoint; `None` if neither has it.
@@ -250,9 +244,6 @@ impl HeaderSource {
     /// Checks that this endpoint serves the right chain. A block that does not link to the view may be of another
     /// chain, and must then not change the view.
     pub(super) async fn check_chain(&self, by: Option<EndpointId>) -> Result<(), UpstreamError> {
-        if !Audience::is_there_now() {
-            return Err(UpstreamError::Cancelled);
-        }
         self.identity.require_recheck();
         let by = by.ok_or(UpstreamError::Empty)?;
         let who = self.identity.confirm_endpoint(by).await.map_err(|error| match error {

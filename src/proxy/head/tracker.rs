@@ -223,9 +223,7 @@ impl HeadTracker {
                             Tag::Finalized => asking.refresh_finalized(now).await,
                             Tag::Earliest | Tag::Pending => return Ok(false),
                         };
-                        if !matches!(refreshed, Err(UpstreamError::Cancelled)) {
-                            metrics.refreshed(tag, refreshed.is_ok());
-                        }
+                        metrics.refreshed(tag, refreshed.is_ok());
                         refreshed.map(|()| true)
                     })
                 },
@@ -388,7 +386,7 @@ impl HeadTracker {
         for _ in 0..MOST_GAPS {
             let gap = self.view.tracker().gap(link);
             match gap.filter(|gap| closed != Some(*gap)) {
-                Some(gap) => between.extend(self.source.fetch_gap(gap, sent).await?),
+                Some(gap) => between.extend(self.source.fetch_gap(gap, sent).await),
                 None => break,
             }
             closed = gap;
@@ -399,7 +397,6 @@ impl HeadTracker {
                 Ok(Some(parent)) => between.push(parent),
                 // Try again, because another replica behind the same URL may have the parent.
                 Ok(None) => {}
-                Err(UpstreamError::Cancelled) => return Err(UpstreamError::Cancelled),
                 Err(_) => break,
             }
         }
@@ -472,9 +469,6 @@ impl HeadTracker {
             }
             shown => shown,
         };
-        if let Err(UpstreamError::Cancelled) = shown {
-            self.view.restore_finalized_request(before);
-        }
         let Some(shown) = shown? else {
             self.view.note_no_block(Tag::Finalized, sent);
             return Err(UpstreamError::Empty);

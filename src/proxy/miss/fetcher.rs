@@ -19,7 +19,7 @@ use crate::{
         metrics::Metrics,
         parts::ProxyParts,
     },
-    upstream::{AnsweredBy, Audience, Call, Requirements, Upstream, UpstreamError},
+    upstream::{AnsweredBy, Call, Requirements, Upstream, UpstreamError},
     verify::{Check, Content, Demand, Kind, Level, Verdict, Verified, Verifier},
 };
 
@@ -409,8 +409,6 @@ impl Fetcher {
     ) -> bool {
         match observe() {
             Ok(()) => return true,
-            // No caller waits for the outcome; do not send further calls for it.
-            Err(_) if !Audience::is_there_now() => return false,
             Err(Contrary::Tracked) => {
                 let _ = self.head.refresh(Tag::Latest, self.view.clock().now()).await;
             }

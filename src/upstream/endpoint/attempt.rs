@@ -78,20 +78,12 @@ struct MethodList<'a>(&'a Calls);
 /// connection while no older one is in use, the identity is checked again before the answers are accepted, unless such
 /// a check was made shortly before.
 pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> AttemptOutcomes {
-    let cancelled = || vec![Err(UpstreamError::NotSent(Box::new(UpstreamError::Cancelled))); calls.len()];
-    let is_awaited = || calls.iter().any(Call::is_awaited);
-    let Some(identity) = &endpoint.identity else {
-        return if is_awaited() { ask(endpoint, calls, Purpose::Call).await } else { cancelled() };
-    };
+    let Some(identity) = &endpoint.identity else { return ask(endpoint, calls, Purpose::Call).await };
     if endpoint.monitor.take_due_recheck(Instant::now()) {
         identity.require_recheck();
     }
     if let Err(error) = identity.confirm().await {
         return vec![Err(UpstreamError::NotSent(Box::new(error.into()))); calls.len()];
-    }
-    // The clients may have disconnected during the wait for the identity or for a slot.
-    if !is_awaited() {
-        return cancelled();
     }
     let reconnects = endpoint.monitor.reconnects();
     let attempted = endpoint.monitor.monitor_request(ask(endpoint, calls, Purpose::Call)).await;

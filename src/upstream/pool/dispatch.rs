@@ -77,13 +77,6 @@ impl Pool {
         let mut tried = Vec::new();
         let (mut patience, mut backoff) = (self.max_wait, BACKOFF);
         for _ in 0..MAX_ATTEMPTS {
-            left.retain(|at| {
-                let is_awaited = calls[*at].is_awaited();
-                if !is_awaited {
-                    done[*at].get_or_insert(Err(UpstreamError::Cancelled));
-                }
-                is_awaited
-            });
             if left.is_empty() {
                 break;
             }
@@ -208,9 +201,6 @@ impl Pool {
         // branch.
         let may_hedge = calls.iter().all(Call::is_repeatable) && !requirements.primary;
         let hedge_candidate = may_hedge.then_some(|after: Duration| {
-            if !calls.iter().any(Call::is_awaited) {
-                return None;
-            }
             let other = self.hedge_candidate(Selection { calls: calls.len() as u32, requirements, tried })?;
             tried.push(other.id());
             self.metrics.hedged();

@@ -176,9 +176,7 @@ impl Primary {
     /// If `calls` include a call for the head and a check is due, sends that call to a preferred endpoint, too. Makes
     /// this endpoint the primary if it is healthy and not behind. Does not wait for the answer.
     pub(in crate::upstream) fn check_preferred(self: &Arc<Self>, calls: &Calls) {
-        let Some(head) = calls.iter().find(|call| call.requirements.is_head && call.is_awaited()) else {
-            return;
-        };
+        let Some(head) = calls.iter().find(|call| call.requirements.is_head) else { return };
         let now = Instant::now();
         let (first, from) = {
             let mut primary = self.state.lock();

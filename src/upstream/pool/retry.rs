@@ -69,11 +69,8 @@ pub(in crate::upstream) fn is_failure(call: &Call, outcome: &Result<AcceptedAnsw
         }
         Ok(AcceptedAnswer { answer, .. }) if call.requirements.is_head => answer.is_null(),
         Ok(_) | Err(UpstreamError::RateLimited { .. }) => false,
-        // An endpoint whose identity check fails is unusable, unless the check only met a rate limit. A cancelled call
-        // is no failure either.
-        Err(UpstreamError::NotSent(error)) => {
-            !matches!(**error, UpstreamError::RateLimited { .. } | UpstreamError::Cancelled)
-        }
+        // An endpoint whose identity check fails is unusable, unless the check only met a rate limit.
+        Err(UpstreamError::NotSent(error)) => !matches!(**error, UpstreamError::RateLimited { .. }),
         Err(error) => counts_against_endpoint(call, error),
     }
 }

@@ -1,4 +1,4 @@
-//! A client that has gone costs no further upstream calls.
+//! Once a client has gone, no further call of its batch begins.
 
 use std::{
     convert::Infallible,
@@ -7,16 +7,10 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    time::Duration,
 };
 
 use bytes::Bytes;
-use holdfast::{
-    config::Config,
-    devchain::{DevChain, Fault, NodeResponse},
-    upstream::EndpointConfig,
-    verify::Demand,
-};
+use holdfast::devchain::{DevChain, NodeResponse};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -25,14 +19,12 @@ use serde_json::{Value, json};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
-    time,
 };
 
 use crate::support::{
     client::{self, Raw},
-    eventually, in_memory,
-    method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT, RECEIPTS, TRANSACTION},
-    nodes::hash,
+    eventually,
+    method::BLOCK_BY_HASH,
     proxy::{self, Proxy},
     upstream::{self, NODES},
 };
@@ -42,9 +34,6 @@ const READS: u64 = 50;
 
 /// Maximum number of concurrent upstream calls. The other fetches wait for these.
 const SLOTS: usize = 4;
-
-/// A time longer than any follow-up work of a call.
-const LONG: Duration = Duration::from_secs(20);
 
 /// A node that holds reads of blocks by hash until its gate opens.
 #[derive(Clone)]
@@ -199,79 +188,4 @@ async fn a_fetch_goes_on_for_another_client() {
     assert_eq!(first.await.unwrap().json()["result"]["number"], "0x1");
     assert_eq!(waits.await.unwrap().json()["result"]["number"], "0x2");
     assert_eq!(node.begun(), 2);
-}
-
-// ## Without sockets, under paused time: a client hangs up by being dropped
-
-#[tokio::test(start_paused = true)]
-async fn no_failover_for_a_client_that_has_gone() {
-    let [first, second] = [(); 2].map(|()| upstream::devchain().blocks(20, 2).chain());
-    let mut config = Config::default();
-    config.upstream.endpoints =
-        [0, 1].map(|priority| EndpointConfig { priority, ..EndpointConfig::at("") }).into();
-    let program = in_memory::program_over(&[&first, &second], &config);
-    program.ask("eth_blockNumber", json!([])).await;
-    let asked = |chain: &DevChain| chain.calls().iter().filter(|call| call.method == BLOCK_BY_HASH).count();
-    first.fail(Fault::Delay(Duration::from_secs(1))).on(BLOCK_BY_HASH).times(2);
-    first.fail(Fault::Status(500)).on(BLOCK_BY_HASH).times(2);
-    let stays = program.ask(BLOCK_BY_HASH, json!([hash(&first, 1), true])).await;
-    assert_eq!(stays["number"], "0x1");
-    assert_eq!((asked(&first), asked(&second)), (1, 1));
-    let leaves = program.call(BLOCK_BY_HASH, json!([hash(&first, 2), true]));
-    assert!(time::timeout(Duration::from_millis(100), leaves).await.is_err());
-    time::sleep(LONG).await;
-    assert_eq!((asked(&first), asked(&second)), (2, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn gap_below_the_head_is_not_fetched_for_a_gone_client() {
-    let chain = upstream::devchain().blocks(20, 2).chain();
-    let program = in_memory::program(&chain, &Config::default());
-    for tag in ["latest", "safe", "finalized"] {
-        program.ask(BLOCK_BY_NUMBER, json!([tag, false])).await;
-    }
-    time::sleep(LONG).await;
-    for leaves in [true, false] {
-        chain.mine_many(3, 1);
-        chain.clear_calls();
-        chain.fail(Fault::Delay(Duration::from_secs(1))).on(BLOCK_BY_NUMBER).once();
-        let asks = program.call("eth_blockNumber", json!([]));
-        let patience = if leaves { Duration::from_millis(100) } else { LONG };
-        assert_eq!(time::timeout(patience, asks).await.is_err(), leaves);
-        time::sleep(LONG).await;
-        assert_eq!(chain.calls_total() == 1, leaves, "{:?}", chain.calls());
-    }
-    assert_eq!(program.ask("eth_blockNumber", json!([])).await, json!(format!("{:#x}", chain.head().number)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_call_begins_once_the_client_has_gone() {
-    for level in [Demand::Auto, Demand::Full] {
-        let chain = upstream::devchain().config(|config| config.chain_id = 1).blocks(200, 3).chain();
-        let mut config = Config::default();
-        config.verify.level = level;
-        let program = in_memory::program(&chain, &config);
-        for tag in ["latest", "safe", "finalized"] {
-            program.ask(BLOCK_BY_NUMBER, json!([tag, false])).await;
-        }
-        chain.fail(Fault::Delay(Duration::from_millis(10))).any().always();
-        let mut number = 0;
-        for leaves_after in (0..8).map(|step| Duration::from_millis(step * 10 + 5)) {
-            for method in [BLOCK_BY_HASH, BLOCK_BY_NUMBER, TRANSACTION, RECEIPT, RECEIPTS] {
-                number += 1;
-                let block = chain.hash_at(number).unwrap();
-                let transaction = format!("{:#x}", chain.transactions_of(block)[1]);
-                let params = match method {
-                    BLOCK_BY_HASH => json!([hash(&chain, number), true]),
-                    BLOCK_BY_NUMBER => json!([format!("{number:#x}"), false]),
-                    RECEIPTS => json!([format!("{number:#x}")]),
-                    _ => json!([transaction]),
-                };
-                let _ = time::timeout(leaves_after, program.call(method, params)).await;
-                let begun = chain.calls_total();
-                time::sleep(LONG).await;
-                assert_eq!(chain.calls_total(), begun, "{level:?} {method} after {leaves_after:?}");
-            }
-        }
-    }
 }
