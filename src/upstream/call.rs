@@ -11,14 +11,17 @@ use crate::{
     eth::{BlockNumber, Query, is_write},
     jsonrpc::{Answer, MethodName, Params},
     trace::Origin,
-    verify::Check,
+    verify::{Check, Verdict},
 };
 
 /// One or more calls that are sent in one request.
 pub type Calls = Vec<Call>;
 
-/// An answer or an error for each call, in the order of the calls.
+/// An answer or an error of the transport for each call, in the order of the calls.
 pub type Answers = Vec<Result<Answer, UpstreamError>>;
+
+/// An accepted answer or an error for each call, in the order of the calls.
+pub type AcceptedAnswers = Vec<Result<AcceptedAnswer, UpstreamError>>;
 
 /// A call to an upstream, with the conditions for accepting an answer.
 #[derive(Clone, Debug)]
@@ -31,8 +34,6 @@ pub struct Call {
     pub check: Option<Check>,
     /// Requirements on the endpoint that answers.
     pub requirements: Requirements,
-    /// Receives the id of the endpoint that answers.
-    pub(super) answered_by: Option<AnsweredBy>,
     /// Counts the answer's bytes in the memory budget until the answer has been checked.
     pub(super) answer_lease: Option<AnswerLease>,
     /// The trace that the call belongs to.
@@ -69,9 +70,16 @@ pub struct Requirements {
 #[derive(Clone, Debug, Default)]
 pub(super) struct AnswerLease(Arc<OnceLock<ByteLease>>);
 
-/// Receives the id of the endpoint that answered a call. Clones share the id.
-#[derive(Clone, Debug, Default)]
-pub struct AnsweredBy(Arc<OnceLock<EndpointId>>);
+/// An answer that passed its check, or whose call has none.
+#[derive(Clone, Debug)]
+pub struct AcceptedAnswer {
+    /// The answer.
+    pub answer: Answer,
+    /// The verdict of the check; `None` if nothing was verified.
+    pub verdict: Option<Verdict>,
+    /// The endpoint that gave the answer; `None` for an error that stands for its answer.
+    pub by: Option<EndpointId>,
+}
 
 // === impl Call ===
 
@@ -83,7 +91,6 @@ impl Call {
             params,
             check: None,
             requirements: Requirements::default(),
-            answered_by: None,
             answer_lease: None,
             origin: Origin::default(),
         }
@@ -102,11 +109,6 @@ impl Call {
     /// Sets the requirements on the endpoint.
     pub fn with_requirements(self, requirements: Requirements) -> Self {
         Self { requirements, ..self }
-    }
-
-    /// Records the endpoint that answers in `by`.
-    pub fn with_answered_by(self, by: &AnsweredBy) -> Self {
-        Self { answered_by: Some(by.clone()), ..self }
     }
 
     /// Attaches the trace of the running future.
@@ -201,25 +203,20 @@ impl Call {
     }
 }
 
+// === impl AcceptedAnswer ===
+
+impl AcceptedAnswer {
+    /// An answer that nothing has verified, and that no endpoint is known to stand for.
+    pub fn unverified(answer: Answer) -> Self {
+        Self { answer, verdict: None, by: None }
+    }
+}
+
 // === impl AnswerLease ===
 
 impl AnswerLease {
     pub(super) fn hold(&self, lease: ByteLease) {
         // Called once, because an attempt has one response.
         let _ = self.0.set(lease);
-    }
-}
-
-// === impl AnsweredBy ===
-
-impl AnsweredBy {
-    /// Returns the endpoint that answered; `None` until one has.
-    pub fn get(&self) -> Option<EndpointId> {
-        self.0.get().copied()
-    }
-
-    pub(super) fn set(&self, by: EndpointId) {
-        // Called once, because the pool accepts one answer per call.
-        let _ = self.0.set(by);
     }
 }

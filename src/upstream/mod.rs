@@ -36,7 +36,7 @@ mod transport;
 #[cfg(feature = "otlp")]
 pub use self::transport::Poster;
 pub use self::{
-    call::{AnsweredBy, Answers, Call, Calls, Requirements},
+    call::{AcceptedAnswer, AcceptedAnswers, Answers, Call, Calls, Requirements},
     config::{Config, EndpointConfig, Percentile, RateConfig},
     endpoint::{EndpointState, EndpointStatus, Health},
     error::{Mismatch, Retry, UpstreamError, Words, WrongChain},

@@ -8,19 +8,18 @@ use tokio::sync::Semaphore;
 use tower::{Service, ServiceBuilder, ServiceExt, layer::layer_fn, service_fn, util::BoxCloneSyncService};
 
 use super::{
-    Answers, Call, Calls, Config, EndpointId, EndpointParts, EndpointStatus, Identity, Metrics, Transport,
-    UpstreamError,
-    endpoint::AcceptedAnswer,
+    AcceptedAnswer, AcceptedAnswers, Call, Calls, Config, EndpointId, EndpointParts, EndpointStatus,
+    Identity, Metrics, UpstreamError,
     identity::PinnedChain,
     pool::{EndpointGauges, Pool, assemble},
 };
-use crate::{eth::BlockNumber, jsonrpc::Answer, timeout::timeout, verify::Verdict};
+use crate::{eth::BlockNumber, timeout::timeout, verify::Verdict};
 
 /// The upstream as the rest of the program sees it: all endpoints of one chain.
 #[derive(Clone, Debug)]
 pub struct Upstream {
     pool: Arc<Pool>,
-    service: Transport,
+    service: BoxCloneSyncService<Calls, AcceptedAnswers, UpstreamError>,
 }
 
 // === impl Upstream ===
@@ -62,7 +61,7 @@ impl Upstream {
     ///
     /// # Errors
     /// If no endpoint gave an acceptable answer.
-    pub async fn call(&self, call: Call) -> Result<Answer, UpstreamError> {
+    pub async fn call(&self, call: Call) -> Result<AcceptedAnswer, UpstreamError> {
         self.call_all(vec![call]).await?.pop().unwrap_or(Err(UpstreamError::Empty))
     }
 
@@ -71,7 +70,7 @@ impl Upstream {
     ///
     /// # Errors
     /// If the request as a whole failed; each call may fail on its own too.
-    pub async fn call_all(&self, calls: Calls) -> Result<Answers, UpstreamError> {
+    pub async fn call_all(&self, calls: Calls) -> Result<AcceptedAnswers, UpstreamError> {
         let calls = calls.into_iter().map(Call::with_current_context).collect();
         self.service.clone().oneshot(calls).await
     }
@@ -113,12 +112,9 @@ impl Upstream {
     ///
     /// # Errors
     /// If the answer is not acceptable, or the endpoint is unavailable.
-    pub async fn call_one(&self, id: EndpointId, call: Call) -> Result<Answer, UpstreamError> {
+    pub async fn call_one(&self, id: EndpointId, call: Call) -> Result<AcceptedAnswer, UpstreamError> {
         let call = call.with_current_context();
-        match self.pool.send_to(id, call.clone()).await {
-            Some(outcome) => deliver(&call, outcome),
-            None => Err(UpstreamError::Empty),
-        }
+        self.pool.send_to(id, call).await.map_or(Err(UpstreamError::Empty), deliver)
     }
 
     /// Returns the primary.
@@ -180,12 +176,16 @@ impl Upstream {
 
 /// A layer of the stack. It is cheap to clone, and its future is boxed, which costs little compared to a network call.
 trait CallService:
-    Service<Calls, Response = Answers, Error = UpstreamError, Future: Send> + Clone + Send + Sync + 'static
+    Service<Calls, Response = AcceptedAnswers, Error = UpstreamError, Future: Send>
+    + Clone
+    + Send
+    + Sync
+    + 'static
 {
 }
 
 impl<S> CallService for S where
-    S: Service<Calls, Response = Answers, Error = UpstreamError, Future: Send>
+    S: Service<Calls, Response = AcceptedAnswers, Error = UpstreamError, Future: Send>
         + Clone
         + Send
         + Sync
@@ -193,7 +193,7 @@ impl<S> CallService for S where
 {
 }
 
-type AnswersFuture = BoxFuture<'static, Result<Answers, UpstreamError>>;
+type AnswersFuture = BoxFuture<'static, Result<AcceptedAnswers, UpstreamError>>;
 
 /// Bounds the number of requests in flight and the time that a request waits for a slot.
 fn limit_in_flight(inner: impl CallService, max: usize, wait: Duration) -> impl CallService {
@@ -213,32 +213,21 @@ fn limit_in_flight(inner: impl CallService, max: usize, wait: Duration) -> impl 
     })
 }
 
-/// Sends calls to as many endpoints as necessary, and stores the verdict on each answer with its call.
+/// Sends calls to as many endpoints as necessary.
 fn dispatch(pool: Arc<Pool>) -> impl CallService {
     service_fn(move |calls: Calls| -> AnswersFuture {
         let pool = pool.clone();
         Box::pin(async move {
             pool.primary.check_preferred(&calls);
             let attempted = pool.send(&calls).await;
-            Ok(calls.iter().zip(attempted).map(|(call, outcome)| deliver(call, outcome)).collect())
+            Ok(attempted.into_iter().map(deliver).collect())
         })
     })
 }
 
-/// Stores with the call the verdict on its answer and the endpoint that gave it.
-fn deliver(call: &Call, outcome: Result<AcceptedAnswer, UpstreamError>) -> Result<Answer, UpstreamError> {
-    let accepted = match outcome {
-        Ok(accepted) => accepted,
-        // No endpoint gave a better answer, so the client gets the node's error object, if there is one.
-        Err(error) => return error.into_answer(),
-    };
-    if let Some(check) = &call.check {
-        check.settle(accepted.verdict);
-    }
-    if let Some(by) = &call.answered_by {
-        by.set(accepted.by);
-    }
-    Ok(accepted.answer)
+/// If no endpoint gave a better answer, the client gets the node's error object, if there is one.
+fn deliver(outcome: Result<AcceptedAnswer, UpstreamError>) -> Result<AcceptedAnswer, UpstreamError> {
+    outcome.or_else(|error| error.into_answer().map(AcceptedAnswer::unverified))
 }
 
 #[cfg(test)]
@@ -248,8 +237,8 @@ mod tests {
     use super::*;
     use crate::{
         eth::{Block, BlockHash, BlockNumber, Part, Query, Receipts, Tag},
-        jsonrpc::Params,
-        upstream::{EndpointConfig, Health},
+        jsonrpc::{Answer, Params},
+        upstream::{Answers, EndpointConfig, Health, Transport},
         verify::{self, Check, Known, Verified, Verifier},
     };
 

@@ -2,7 +2,6 @@
 
 use std::{fmt, sync::Arc, time::SystemTime};
 
-use parking_lot::Mutex;
 use tracing::{debug, warn};
 
 use super::{Failure, Known, Origin, Verdict, Verifier};
@@ -12,7 +11,7 @@ use crate::{
 };
 
 /// Verifies the answer to one call. It is passed along with the call, so that the code that chooses endpoints can ask
-/// another endpoint if the answer is wrong. It stores the verdict for the caller, so that no answer is verified twice.
+/// another endpoint if the answer is wrong.
 #[derive(Clone)]
 pub struct Check(Arc<Inner>);
 
@@ -28,7 +27,6 @@ struct Inner {
     verifier: Verifier,
     question: Question,
     known: Arc<dyn Known>,
-    verdict: Mutex<Option<Verdict>>,
 }
 
 // === impl Check ===
@@ -45,12 +43,11 @@ impl Check {
     }
 
     fn of(verifier: Verifier, question: Question, known: Arc<dyn Known>) -> Self {
-        Self(Arc::new(Inner { verifier, question, known, verdict: Mutex::default() }))
+        Self(Arc::new(Inner { verifier, question, known }))
     }
 
     /// Verifies an answer of this endpoint, and returns the verdict; `None` for an error or `null`, which has no
-    /// content to verify. The verdict is stored only when the caller [settles](Self::settle) it, because several
-    /// endpoints may be asked at the same time.
+    /// content to verify.
     ///
     /// # Errors
     /// If the answer is wrong.
@@ -112,16 +109,6 @@ impl Check {
             }
             found => found,
         }))
-    }
-
-    /// Stores the verdict on the answer that the caller accepted. The caller may have examined several answers.
-    pub fn settle(&self, found: Option<Verdict>) {
-        *self.0.verdict.lock() = found;
-    }
-
-    /// Takes the stored verdict; `None` if the accepted answer had no content to verify.
-    pub fn verdict(&self) -> Option<Verdict> {
-        self.0.verdict.lock().take()
     }
 }
 

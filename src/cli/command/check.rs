@@ -251,7 +251,7 @@ async fn ask(
         #[serde(default)]
         message: String,
     }
-    Ok(match upstream.call(Call::new(method, Params::from_own(params))).await? {
+    Ok(match upstream.call(Call::new(method, Params::from_own(params))).await?.answer {
         Answer::Result(result) => NodeAnswer::Result(serde_json::from_slice(&result).unwrap_or_default()),
         Answer::Error(error) => {
             let NodeError { message } = serde_json::from_slice(&error).unwrap_or_default();

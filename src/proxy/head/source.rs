@@ -14,7 +14,7 @@ use crate::{
     proxy::{metrics::Metrics, parts::ProxyParts},
     timeout::timeout,
     upstream::{
-        AnsweredBy, Call, EndpointId, Identity, IdentityError, Requirements, Upstream, UpstreamError,
+        AcceptedAnswer, Call, EndpointId, Identity, IdentityError, Requirements, Upstream, UpstreamError,
         is_absence, is_internal, is_rate_limit,
     },
     verify::{Check, Content, Kind, Level, Verdict, Verified, Verifier},
@@ -176,48 +176,43 @@ impl HeaderSource {
         query: Query,
         sent: Stamp,
     ) -> Result<Result<Shown, NotShown>, UpstreamError> {
-        let (call, check) = self.call(query, sent);
-        let by = AnsweredBy::default();
+        let call = self.call(query, sent);
         let (is_finalized, is_tag) = (query.at == At::Tag(Tag::Finalized), query.tag().is_some());
         self.metrics.upkeep(1);
-        let call = call.with_answered_by(&by);
         let asked_call = call.clone();
         let answering = match endpoint {
             Some(endpoint) => self.upstream.call_one(endpoint, call).await,
             None => self.upstream.call(call).await,
         };
-        let answer = match answering {
+        let AcceptedAnswer { answer, verdict, by } = match answering {
             // Some nodes report a missing block with an HTTP error.
             Err(UpstreamError::Refused { error, .. }) if is_absence(&error) && !is_tag => {
-                Answer::Error(error)
+                AcceptedAnswer::unverified(Answer::Error(error))
             }
-            answer => answer?,
+            answering => answering?,
         };
-        Ok(match (answer, check.verdict()) {
+        Ok(match (answer, verdict) {
             (Answer::Result(_), Some(Verdict::Overdue(_))) => return Err(UpstreamError::Busy),
-            (answer, _) if answer.is_null() => Err(NotShown::Absent(by.get())),
+            (answer, _) if answer.is_null() => Err(NotShown::Absent(by)),
             (Answer::Result(_), verdict) => {
                 let shown = self.shown(verdict, is_finalized).ok_or(NotShown::Other);
-                shown.map(|shown| Shown { by: by.get(), ..shown })
+                shown.map(|shown| Shown { by, ..shown })
             }
-            (Answer::Error(error), _) if is_absence(&error) => Err(NotShown::Absent(by.get())),
+            (Answer::Error(error), _) if is_absence(&error) => Err(NotShown::Absent(by)),
             (Answer::Error(error), _) if is_rate_limit(&asked_call, &error) => Err(NotShown::Other),
             (Answer::Error(error), _) if is_internal(&error) => Err(NotShown::Broken),
-            (Answer::Error(_), _) => Err(NotShown::Refused(by.get())),
+            (Answer::Error(_), _) => Err(NotShown::Refused(by)),
         })
     }
 
     /// Fetches the blocks of a gap in one batch, and returns the blocks that arrive.
     pub(super) async fn fetch_gap(&self, gap: Gap, sent: Stamp) -> Vec<Link> {
-        let (calls, checks): (Vec<_>, Vec<_>) = (gap.from.0..=gap.to.0)
-            .map(BlockNumber)
-            .map(|number| self.call(with_hashes(number), sent))
-            .unzip();
+        let numbers = (gap.from.0..=gap.to.0).map(BlockNumber);
+        let calls: Vec<_> = numbers.map(|number| self.call(with_hashes(number), sent)).collect();
         self.metrics.upkeep(calls.len() as u64);
         let answers = self.upstream.call_all(calls).await;
         let Ok(answers) = answers else { return Vec::new() };
-        let accepted = answers.into_iter().zip(checks).filter(|(answer, _)| answer.is_ok());
-        let shown = accepted.filter_map(|(_, check)| self.shown(check.verdict(), false));
+        let shown = answers.into_iter().flatten().filter_map(|accepted| self.shown(accepted.verdict, false));
         shown.map(|shown| self.stored(shown)).collect()
     }
 
@@ -263,20 +258,20 @@ impl HeaderSource {
         than: EndpointId,
         sent: Stamp,
     ) -> Option<(EndpointId, Option<BlockNumber>)> {
-        let (call, _) = self.call(with_hashes(Tag::Latest), sent);
+        let call = self.call(with_hashes(Tag::Latest), sent);
         self.metrics.upkeep(1);
         let (other, verdict) = self.upstream.call_another(than, call).await?;
         Some((other, self.shown(verdict, false).map(|shown| shown.link.number)))
     }
 
-    fn call(&self, query: Query, sent: Stamp) -> (Call, Check) {
+    fn call(&self, query: Query, sent: Stamp) -> Call {
         let known = KnownAt::new(self.cache.clone(), self.view.clone(), sent);
         let check = Check::new(self.verifier.clone(), query, Arc::new(known));
         let (block, is_head) = (query.number(), query.at == At::Tag(Tag::Latest));
         let closes = self.view.tracker().is_doubted();
         let need =
             Requirements { block, primary: true, for_view: true, is_head, closes, ..Requirements::default() };
-        (Call::of(query).with_check(check.clone()).with_requirements(need), check)
+        Call::of(query).with_check(check).with_requirements(need)
     }
 
     /// Returns the block of a verdict, if the view may use it. The view may use an unprovable block that the cache does

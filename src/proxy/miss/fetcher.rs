@@ -19,7 +19,7 @@ use crate::{
         metrics::Metrics,
         parts::ProxyParts,
     },
-    upstream::{AnsweredBy, Call, Requirements, Upstream, UpstreamError},
+    upstream::{AcceptedAnswer, Call, Requirements, Upstream, UpstreamError},
     verify::{Check, Content, Demand, Kind, Level, Verdict, Verified, Verifier},
 };
 
@@ -210,14 +210,16 @@ impl Fetcher {
             Err(UpstreamError::Rejected(mismatch)) if !self.verifier.rejects() => {
                 Ok((mismatch.answer, false))
             }
-            answered => answered.map(|answer| (answer, true)),
+            answered => answered.map(|accepted| (accepted.answer, true)),
         }
     }
 
     /// Sends the call and has the answer checked. Passes on a wrong answer unless `verify.on_mismatch` is `reject`.
-    pub(super) async fn ask(&self, call: Call, check: &Check) -> Result<Answer, UpstreamError> {
-        match self.upstream.call(call.with_check(check.clone())).await {
-            Err(UpstreamError::Rejected(mismatch)) if !self.verifier.rejects() => Ok(mismatch.answer),
+    pub(super) async fn ask(&self, call: Call, check: Check) -> Result<AcceptedAnswer, UpstreamError> {
+        match self.upstream.call(call.with_check(check)).await {
+            Err(UpstreamError::Rejected(mismatch)) if !self.verifier.rejects() => {
+                Ok(AcceptedAnswer::unverified(mismatch.answer))
+            }
             answered => answered,
         }
     }
@@ -230,8 +232,8 @@ impl Fetcher {
         if anybody {
             need = Requirements { primary: false, retry_null: true, ..need };
         }
-        let by = AnsweredBy::default();
-        let answer = self.ask(Call::of(query).with_requirements(need).with_answered_by(&by), &check).await?;
+        let asked = self.ask(Call::of(query).with_requirements(need), check).await?;
+        let AcceptedAnswer { answer, verdict, by } = asked;
         match &answer {
             Answer::Error(_) if query.part == Part::Receipts => {
                 self.state.node.note_receipts_error(&answer);
@@ -240,7 +242,7 @@ impl Fetcher {
                 // The `null` counts under this head only if this endpoint has reached it; another endpoint may have
                 // shown the head.
                 if let (Part::Receipt, At::Tx(transaction), Some(head)) = (query.part, query.at, head)
-                    && by.get().is_some_and(|by| self.upstream.has_reached(by, head.number))
+                    && by.is_some_and(|by| self.upstream.has_reached(by, head.number))
                     // Data that is known to exist is not absent.
                     && self.existing.place_of(transaction, sent).is_none()
                 {
@@ -255,7 +257,6 @@ impl Fetcher {
         }
         // An answer by block hash does not say which block is canonical.
         let canonical = canonical(query, sent);
-        let verdict = check.verdict();
         let is_content = answer.is_content();
         let is_uncacheable = match &verdict {
             Some(Verdict::Passed(_) | Verdict::Short) => false,

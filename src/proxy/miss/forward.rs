@@ -19,7 +19,7 @@ use crate::{
         error::CallError,
         head::{HeadTracker, SharedView},
     },
-    upstream::{Call, Identity, Requirements, Upstream},
+    upstream::{AcceptedAnswer, Call, Identity, Requirements, Upstream},
     verify::{Content, Verdict},
 };
 
@@ -83,8 +83,9 @@ impl Forwarder {
             return Ok(Forwarded { answered, place: None, before, sent });
         }
         let check = self.fetcher.check(question, sent);
-        let answer = self.fetcher.ask(call, &check).await.map_err(CallError::Upstream)?;
-        let content = match check.verdict() {
+        let accepted = self.fetcher.ask(call, check).await.map_err(CallError::Upstream)?;
+        let AcceptedAnswer { answer, verdict, .. } = accepted;
+        let content = match verdict {
             Some(Verdict::Passed(content) | Verdict::Unproved(_, Some(content))) => Some(content),
             Some(Verdict::Short) if !self.view.tracker().rules().development => {
                 return Err(CallError::Lacking { what: question });
@@ -143,8 +144,8 @@ impl Forwarder {
     }
 
     pub(super) async fn forward(&self, call: Call, outcome: Outcome) -> Result<Answered, CallError> {
-        let answer = self.upstream.call(call).await.map_err(CallError::Upstream)?;
-        Ok(Answered::new(answer, outcome))
+        let accepted = self.upstream.call(call).await.map_err(CallError::Upstream)?;
+        Ok(Answered::new(accepted.answer, outcome))
     }
 
     /// Returns the requirements of a forwarded call. A lagging node would answer for an older head than clients have

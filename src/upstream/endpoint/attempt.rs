@@ -10,16 +10,14 @@ use tracing::{Instrument, Span, debug, debug_span, field, info, warn};
 
 use super::{
     super::{
-        Answers, Call, Calls, EndpointId, Mismatch, UpstreamError, call::AnswerLease,
+        AcceptedAnswer, AcceptedAnswers, Answers, Call, Calls, Mismatch, UpstreamError, call::AnswerLease,
         identity::IdentityError, metrics, node_error,
     },
     Endpoint,
     failure::{counts_against_endpoint, counts_against_primary},
     health::{EndpointHealth, MISMATCH_PENALTY},
 };
-use crate::{
-    display::seconds, eth::MethodLabel, jsonrpc::Answer, log_throttle, trace::Origin, verify::Verdict,
-};
+use crate::{display::seconds, eth::MethodLabel, jsonrpc::Answer, log_throttle, trace::Origin};
 
 /// Number of consecutive refusals that Holdfast attributes to the code that clients' calls run. If a longer series has
 /// no answer in between, the client code is not the cause, and further refusals count against the endpoint.
@@ -36,18 +34,6 @@ const CONFIRM_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum number of methods named in the span of a batch.
 const MAX_METHODS: usize = 4;
-
-/// An answer that passed its check, or whose call has none. The verdict is `None` if nothing was verified.
-#[derive(Clone, Debug)]
-pub(in crate::upstream) struct AcceptedAnswer {
-    pub(in crate::upstream) answer: Answer,
-    pub(in crate::upstream) verdict: Option<Verdict>,
-    /// The endpoint that gave the answer.
-    pub(in crate::upstream) by: EndpointId,
-}
-
-/// Outcome of an attempt for each call.
-pub(in crate::upstream) type AttemptOutcomes = Vec<Result<AcceptedAnswer, UpstreamError>>;
 
 /// Purpose of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +63,7 @@ struct MethodList<'a>(&'a Calls);
 /// Sends calls and checks the answers, once the endpoint's chain identity is confirmed. If the attempt opens a
 /// connection while no older one is in use, the identity is checked again before the answers are accepted, unless such
 /// a check was made shortly before.
-pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> AttemptOutcomes {
+pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> AcceptedAnswers {
     let Some(identity) = &endpoint.identity else { return ask(endpoint, calls, Purpose::Call).await };
     if endpoint.monitor.take_due_recheck(Instant::now()) {
         identity.require_recheck();
@@ -115,12 +101,12 @@ pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> 
 }
 
 /// Sends an identity check.
-pub(in crate::upstream) async fn ask_identity(endpoint: &Endpoint, calls: &Calls) -> AttemptOutcomes {
+pub(in crate::upstream) async fn ask_identity(endpoint: &Endpoint, calls: &Calls) -> AcceptedAnswers {
     ask(endpoint, calls, Purpose::Identity).await
 }
 
 /// Sends calls and checks the answers, without confirming the chain identity.
-async fn ask(endpoint: &Endpoint, calls: &Calls, purpose: Purpose) -> AttemptOutcomes {
+async fn ask(endpoint: &Endpoint, calls: &Calls, purpose: Purpose) -> AcceptedAnswers {
     let now = Instant::now();
     let _in_use = endpoint.monitor.begin_request();
     let is_everyday = calls.iter().all(Call::is_everyday);
@@ -184,7 +170,7 @@ fn span(endpoint: &Endpoint, calls: &Calls) -> (Span, Origin) {
 
 /// Checks an answer.
 async fn accept(endpoint: &Endpoint, call: &Call, answer: Answer) -> Result<AcceptedAnswer, UpstreamError> {
-    let by = endpoint.id;
+    let by = Some(endpoint.id);
     let Some(check) = &call.check else {
         return Ok(AcceptedAnswer { answer, verdict: None, by });
     };

@@ -8,8 +8,9 @@ use tracing::debug;
 
 use super::{
     super::{
-        Call, Calls, Config, EndpointId, EndpointStatus, Metrics, Requirements, UpstreamError,
-        endpoint::{AcceptedAnswer, AttemptOutcomes, Availability, Endpoint, attempt},
+        AcceptedAnswer, AcceptedAnswers, Call, Calls, Config, EndpointId, EndpointStatus, Metrics,
+        Requirements, UpstreamError,
+        endpoint::{Availability, Endpoint, attempt},
         identity::PinnedChain,
     },
     endpoint_set::{Candidates, EndpointSet, Selection},
@@ -70,7 +71,7 @@ impl Pool {
     }
 
     /// Sends calls to an endpoint, and sends those that fail to other endpoints, if a retry is safe and may help.
-    pub(in crate::upstream) async fn send(&self, calls: &Calls) -> AttemptOutcomes {
+    pub(in crate::upstream) async fn send(&self, calls: &Calls) -> AcceptedAnswers {
         self.retries.deposit();
         let mut done: Vec<Option<Result<AcceptedAnswer, UpstreamError>>> = vec![None; calls.len()];
         let mut left: Vec<usize> = (0..calls.len()).collect();
@@ -179,7 +180,7 @@ impl Pool {
         calls: &Calls,
         requirements: Requirements,
         tried: &mut Vec<EndpointId>,
-    ) -> AttemptOutcomes {
+    ) -> AcceptedAnswers {
         tried.push(endpoint.id());
         match &self.hedge {
             None => attempt(endpoint, calls).await,
@@ -194,7 +195,7 @@ impl Pool {
         calls: &Calls,
         requirements: Requirements,
         tried: &mut Vec<EndpointId>,
-    ) -> AttemptOutcomes {
+    ) -> AcceptedAnswers {
         // Boxed, because hedging is off by default, and two futures would enlarge every `send`.
         let first = Box::pin(attempt(endpoint, calls));
         // Calls that require the primary are not hedged, because another endpoint's answer may belong to another

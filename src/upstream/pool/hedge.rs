@@ -15,10 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::{self, Instant};
 
 use super::{
-    super::{
-        Calls, Percentile,
-        endpoint::{AcceptedAnswer, AttemptOutcomes},
-    },
+    super::{AcceptedAnswer, AcceptedAnswers, Calls, Percentile},
     retry,
 };
 use crate::jsonrpc::Answer;
@@ -45,7 +42,7 @@ pub(in crate::upstream) struct Hedge {
 /// Outcome of a race between two attempts.
 #[derive(Debug)]
 pub(in crate::upstream) struct HedgeOutcome {
-    pub(in crate::upstream) attempted: AttemptOutcomes,
+    pub(in crate::upstream) attempted: AcceptedAnswers,
     /// Whether the second attempt won.
     pub(in crate::upstream) second_won: bool,
 }
@@ -74,10 +71,10 @@ impl Hedge {
     /// Returns the outcome of `first`. If `first` is late, starts a second attempt with `second` and returns the first
     /// good outcome. If neither is good, returns the better outcome for each call. If `second` returns `None`, waits
     /// for `first`.
-    pub(in crate::upstream) async fn attempt<S: Future<Output = AttemptOutcomes>>(
+    pub(in crate::upstream) async fn attempt<S: Future<Output = AcceptedAnswers>>(
         &self,
         calls: &Calls,
-        first: impl Future<Output = AttemptOutcomes>,
+        first: impl Future<Output = AcceptedAnswers>,
         second: Option<impl FnOnce(Duration) -> Option<S>>,
     ) -> HedgeOutcome {
         let begun = Instant::now();
@@ -98,7 +95,7 @@ impl Hedge {
     }
 
     /// Runs an attempt and records its duration. A failed attempt says nothing about the duration of answers.
-    async fn timed(&self, attempt: impl Future<Output = AttemptOutcomes>) -> AttemptOutcomes {
+    async fn timed(&self, attempt: impl Future<Output = AcceptedAnswers>) -> AcceptedAnswers {
         let begun = Instant::now();
         let attempted = attempt.await;
         if attempted.iter().all(Result::is_ok) {
@@ -121,8 +118,8 @@ impl Hedge {
 /// outcome for each call. Drops the losing attempt.
 async fn race<'a, F, S>(calls: &Calls, first: Pin<&'a mut F>, second: Pin<&'a mut S>) -> HedgeOutcome
 where
-    F: Future<Output = AttemptOutcomes>,
-    S: Future<Output = AttemptOutcomes>,
+    F: Future<Output = AcceptedAnswers>,
+    S: Future<Output = AcceptedAnswers>,
 {
     match select(first, second).await {
         Either::Left((one, _)) if is_good(calls, &one) => HedgeOutcome { attempted: one, second_won: false },
@@ -140,7 +137,7 @@ where
 }
 
 /// Returns whether every call has a result that no other endpoint could improve.
-fn is_good(calls: &Calls, attempted: &AttemptOutcomes) -> bool {
+fn is_good(calls: &Calls, attempted: &AcceptedAnswers) -> bool {
     calls.iter().zip(attempted).all(|(call, outcome)| {
         matches!(outcome, Ok(AcceptedAnswer { answer: Answer::Result(_), .. }))
             && !retry::is_worth_retry(call, outcome)
@@ -148,7 +145,7 @@ fn is_good(calls: &Calls, attempted: &AttemptOutcomes) -> bool {
 }
 
 /// Returns the better outcome for each call, preferring the first attempt's.
-fn merge(one: AttemptOutcomes, two: AttemptOutcomes) -> AttemptOutcomes {
+fn merge(one: AcceptedAnswers, two: AcceptedAnswers) -> AcceptedAnswers {
     one.into_iter()
         .zip(two)
         .map(|(one, two)| if retry::rank(&two) > retry::rank(&one) { two } else { one })

@@ -1,8 +1,8 @@
 //! Decides which outcomes justify a retry at another endpoint, and when a retry is safe.
 
 use super::super::{
-    Call, Retry, UpstreamError,
-    endpoint::{AcceptedAnswer, counts_against_endpoint, is_about_request_size},
+    AcceptedAnswer, Call, Retry, UpstreamError,
+    endpoint::{counts_against_endpoint, is_about_request_size},
     node_error,
 };
 use crate::{
