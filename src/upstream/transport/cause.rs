@@ -13,9 +13,7 @@ pub(in crate::upstream) fn root_cause(error: &(dyn Error + 'static)) -> Arc<dyn 
 }
 
 /// Iterates over an error and its sources, the innermost last.
-pub(super) fn causes<'a>(
-    error: &'a (dyn Error + 'static),
-) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     iter::successors(Some(error), |&error| error.source())
 }
 

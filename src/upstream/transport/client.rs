@@ -1,4 +1,4 @@
-//! The reqwest client, for endpoints that the [direct client](super::direct) does not reach.
+//! The HTTP client.
 
 use std::{
     task::{Context, Poll},

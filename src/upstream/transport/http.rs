@@ -2,7 +2,7 @@
 
 use std::{
     error::Error,
-    io,
+    fmt,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -10,18 +10,17 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, HeaderValue, Response, header};
+use http::{HeaderMap, HeaderValue, header};
 use http_body::Body;
 use http_body_util::BodyExt;
-use reqwest::Client;
-use tower::{BoxError, Service};
+use reqwest::{Client, Request};
+use tower::Service;
 
 use super::{
     super::{Answers, Call, Calls, Config, UpstreamError},
-    EndpointAddress, EndpointError, EndpointUrl,
+    EndpointAddress, EndpointError,
     cause::{causes, root_cause},
     client::build_client,
-    direct::{DirectClient, SendError, decompress},
     redact::{self, Secrets},
     wire::{self, RequestIds, WireRequest, WireResponse},
 };
@@ -42,23 +41,15 @@ const INLINE_REDACTION_LIMIT: usize = 64 * 1024;
 #[derive(Clone, Debug)]
 pub struct HttpTransport(Arc<HttpTransportInner>);
 
-#[derive(Debug)]
 struct HttpTransportInner {
-    client: HttpClient,
+    client: Client,
+    /// The request without its body, built once. reqwest turns a user and password in the URL into a header.
+    head: Request,
     secrets: Secrets,
     ids: RequestIds,
     timeout: Duration,
     max_answer: usize,
     budget: ByteBudget,
-}
-
-/// The client that sends requests.
-#[derive(Debug)]
-enum HttpClient {
-    /// Plain HTTP/1.1, without a proxy.
-    Direct(Box<DirectClient>),
-    /// Over TLS, or by way of a proxy.
-    Reqwest(Client, EndpointUrl),
 }
 
 // === impl HttpTransport ===
@@ -74,20 +65,14 @@ impl HttpTransport {
         budget: ByteBudget,
     ) -> Result<Self, EndpointError> {
         let headers = address.headers();
-        let client = build_client(address.url(), headers.clone(), config)
-            .map_err(|error| EndpointError::Client(root_cause(&error)))?;
+        let unusable = |error: reqwest::Error| EndpointError::Client(root_cause(&error));
+        let client = build_client(address.url(), headers.clone(), config).map_err(unusable)?;
+        let head = client.post(address.url().as_url().clone()).build().map_err(unusable)?;
         let mut secrets = Secrets::from(address);
-        let mut direct = None;
-        // reqwest builds the request, because it turns a user and password in the URL into a header.
-        if let Ok(sent) = client.post(address.url().as_url().clone()).build() {
-            secrets.add_headers(sent.headers());
-            direct = DirectClient::try_new(&sent, address, config.connect_timeout);
-        }
+        secrets.add_headers(head.headers());
         Ok(Self(Arc::new(HttpTransportInner {
-            client: direct.map_or_else(
-                || HttpClient::Reqwest(client, address.url().clone()),
-                |direct| HttpClient::Direct(Box::new(direct)),
-            ),
+            client,
+            head,
             secrets,
             ids: RequestIds::default(),
             timeout: config.timeout,
@@ -146,62 +131,37 @@ impl Service<Calls> for HttpTransport {
 
 // === impl HttpTransportInner ===
 
+impl fmt::Debug for HttpTransportInner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The request head may hold a key.
+        f.debug_struct("HttpTransportInner").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
 impl HttpTransportInner {
-    /// Sends a body, with `trace_headers` in addition to the fixed headers.
+    /// Sends a body, with `trace_headers` in addition to the fixed headers, and reads the response.
     async fn send(
         &self,
         body: Bytes,
         trace_headers: HeaderMap,
         is_batch: bool,
     ) -> Result<(WireResponse, ByteLease), UpstreamError> {
-        match &self.client {
-            HttpClient::Direct(direct) => {
-                let (response, connection) =
-                    direct.send(body, trace_headers).await.map_err(|failure| self.send_error(failure))?;
-                let is_compressed = response.headers().contains_key(header::CONTENT_ENCODING);
-                let received = if is_compressed {
-                    let decompressed = decompress(response).await;
-                    Box::pin(self.receive(decompressed, is_batch, |error| self.body_error(error))).await?
-                } else {
-                    self.receive(response, is_batch, |error| self.body_error(error.into())).await?
-                };
-                direct.release(connection);
-                Ok(received)
-            }
-            HttpClient::Reqwest(client, url) => {
-                let request = client.post(url.as_url().clone()).headers(trace_headers).body(body);
-                let response = request.send().await.map_err(|error| self.reqwest_error(error))?;
-                self.receive(response.into(), is_batch, |error| self.reqwest_error(error)).await
-            }
-        }
-    }
-
-    /// Reads a response; `to_error` converts errors of its body.
-    async fn receive<B>(
-        &self,
-        response: Response<B>,
-        is_batch: bool,
-        to_error: impl Fn(B::Error) -> UpstreamError,
-    ) -> Result<(WireResponse, ByteLease), UpstreamError>
-    where
-        B: Body<Data = Bytes> + Unpin,
-    {
+        let mut request = self.head.try_clone().expect("a request without a body can be cloned");
+        *request.body_mut() = Some(body.into());
+        request.headers_mut().extend(trace_headers);
+        let response = self.client.execute(request).await.map_err(|error| self.error(error))?;
         let status = response.status();
         let retry_after = wire::retry_after(response.headers());
-        let (body, lease) = self.read(response.into_body(), is_batch, to_error).await?;
+        let (body, lease) = self.read(response.into(), is_batch).await?;
         Ok((WireResponse { status, retry_after, body }, lease))
     }
 
     /// Reads the body within the limits on its size.
-    async fn read<B>(
+    async fn read(
         &self,
-        mut unread: B,
+        mut unread: reqwest::Body,
         is_batch: bool,
-        to_error: impl Fn(B::Error) -> UpstreamError,
-    ) -> Result<(Bytes, ByteLease), UpstreamError>
-    where
-        B: Body<Data = Bytes> + Unpin,
-    {
+    ) -> Result<(Bytes, ByteLease), UpstreamError> {
         let too_large = || UpstreamError::TooLarge { limit: self.max_answer as u64, is_batch };
         let announced = unread.size_hint().exact().and_then(|length| usize::try_from(length).ok());
         if announced.is_some_and(|length| length > self.max_answer) {
@@ -213,7 +173,7 @@ impl HttpTransportInner {
         body.reserve(announced.unwrap_or(0).min(MAX_PREALLOCATION), &mut lease).map_err(busy)?;
         while let Some(frame) = unread.frame().await {
             // Ignores trailers.
-            let Ok(chunk) = frame.map_err(&to_error)?.into_data() else { continue };
+            let Ok(chunk) = frame.map_err(|error| self.error(error))?.into_data() else { continue };
             if body.len() + chunk.len() > self.max_answer {
                 return Err(too_large());
             }
@@ -223,39 +183,17 @@ impl HttpTransportInner {
     }
 
     /// Converts an error of reqwest, without its URL.
-    fn reqwest_error(&self, error: reqwest::Error) -> UpstreamError {
+    fn error(&self, error: reqwest::Error) -> UpstreamError {
         let error = error.without_url();
         if error.is_connect() {
             UpstreamError::Connect(root_cause(&error))
         } else if error.is_timeout() {
             UpstreamError::TimedOut { after: self.timeout }
-        } else if error.is_decode() {
+        } else if error.is_body() && !causes(&error).any(<dyn Error>::is::<hyper::Error>) {
+            // hyper has read the body, so it could not be decompressed.
             UpstreamError::Decompression(root_cause(&error))
         } else {
             UpstreamError::Disconnected(root_cause(&error))
-        }
-    }
-
-    /// Converts an error that the direct client returns before it has a response.
-    fn send_error(&self, failure: SendError) -> UpstreamError {
-        match failure {
-            SendError::Connect(error) => UpstreamError::Connect(root_cause(&*error)),
-            SendError::Broken(error) => self.body_error(error.into()),
-        }
-    }
-
-    /// Converts an error that the direct client returns while it sends a request or reads a response.
-    fn body_error(&self, error: BoxError) -> UpstreamError {
-        if !error.is::<hyper::Error>() {
-            return UpstreamError::Decompression(root_cause(&*error));
-        }
-        let is_timeout = |cause: &(dyn Error + 'static)| {
-            cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
-        };
-        if causes(&*error).any(is_timeout) {
-            UpstreamError::TimedOut { after: self.timeout }
-        } else {
-            UpstreamError::Disconnected(root_cause(&*error))
         }
     }
 }
@@ -266,6 +204,7 @@ mod tests {
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpListener,
+        time,
     };
     use tower::ServiceExt;
 
@@ -290,34 +229,74 @@ mod tests {
         lines
     }
 
+    fn transport(endpoint: &EndpointConfig) -> HttpTransport {
+        let address = EndpointAddress::resolve(endpoint).unwrap();
+        HttpTransport::try_new(&address, &Config::default(), ByteBudget::new(1 << 20, None)).unwrap()
+    }
+
     #[tokio::test]
-    async fn both_transports_send_the_same_request() {
+    async fn request_has_the_configured_headers() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
-        let trace_headers =
-            || HeaderMap::from_iter([(crate::trace::TRACEPARENT, HeaderValue::from_static("00-1-2-01"))]);
-        for (url, headers) in [
-            (format!("http://{at}"), &[][..]),
-            (format!("http://user:pa%20ss@{at}/v3/KEY?a=b&c=%20#d"), &["x-key"]),
-            (format!("http://{at}/"), &["host", "user-agent", "accept-encoding", "authorization"]),
+        let host = format!("host: {at}");
+        for (url, headers, expected) in [
+            (
+                format!("http://{at}"),
+                &[][..],
+                &["POST / HTTP/1.1", &host, "traceparent: 00-1-2-01", "content-type: application/json"][..],
+            ),
+            (
+                format!("http://user:pa%20ss@{at}/v3/KEY?a=b&c=%20#d"),
+                &["x-key"],
+                &["POST /v3/KEY?a=b&c=%20 HTTP/1.1", "authorization: Basic dXNlcjpwYSBzcw==", "x-key: mine"],
+            ),
+            (
+                format!("http://{at}/"),
+                &["host", "user-agent", "authorization"],
+                &["host: mine", "user-agent: mine", "authorization: mine"],
+            ),
         ] {
             let headers = headers.iter().map(|name| ((*name).to_owned(), Secret::Plain("mine".to_owned())));
-            let endpoint = EndpointConfig { headers: headers.collect(), ..EndpointConfig::at(&url) };
-            let (address, config) = (EndpointAddress::resolve(&endpoint).unwrap(), Config::default());
             let HttpTransport(transport) =
-                HttpTransport::try_new(&address, &config, ByteBudget::new(1 << 20, None)).unwrap();
-            let mut transport = Arc::into_inner(transport).unwrap();
-            assert!(matches!(transport.client, HttpClient::Direct(_)));
+                transport(&EndpointConfig { headers: headers.collect(), ..EndpointConfig::at(&url) });
+            let trace_headers =
+                HeaderMap::from_iter([(crate::trace::TRACEPARENT, HeaderValue::from_static("00-1-2-01"))]);
             let body = Bytes::from_static(b"{}");
-            let (directly, answered) =
-                tokio::join!(overhear(&listener), transport.send(body.clone(), trace_headers(), false));
+            let (lines, answered) =
+                tokio::join!(overhear(&listener), transport.send(body.clone(), trace_headers, false));
             assert_eq!(answered.unwrap().0.body, body);
-            let client = build_client(address.url(), address.headers().clone(), &config).unwrap();
-            transport.client = HttpClient::Reqwest(client, address.url().clone());
-            let (otherwise, answered) =
-                tokio::join!(overhear(&listener), transport.send(body.clone(), trace_headers(), false));
-            assert_eq!(answered.unwrap().0.body, body);
-            assert_eq!(directly, otherwise);
+            for line in expected {
+                assert!(lines.iter().any(|sent| sent == line), "{line} is not in {lines:?}");
+            }
+            let names: Vec<_> =
+                lines.iter().filter_map(|line| line.split_once(':')).map(|(name, _)| name).collect();
+            let mut once = names.clone();
+            once.dedup();
+            assert_eq!(names, once, "a header was sent twice");
+        }
+    }
+
+    #[tokio::test]
+    async fn answer_before_the_whole_request_was_read_is_used() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let HttpTransport(transport) = transport(&EndpointConfig::at(&url));
+        tokio::spawn(async move {
+            let mut open = Vec::new();
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut head = Vec::new();
+                stream.read_buf(&mut head).await.unwrap();
+                stream.write_all(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+                open.push(stream);
+            }
+        });
+        // The first body is larger than the socket buffers.
+        for body in [vec![b' '; 32 << 20], b"{}".to_vec()] {
+            let sent = transport.send(body.into(), HeaderMap::new(), false);
+            let (response, _) =
+                time::timeout(Duration::from_secs(5), sent).await.expect("an answer").unwrap();
+            assert_eq!(response.status, 413);
         }
     }
 

@@ -4,7 +4,6 @@ mod address;
 mod cause;
 mod check;
 mod client;
-mod direct;
 mod error;
 mod http;
 mod in_process;
