@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 /// The codes of Holdfast's own errors. Errors from an upstream keep their code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Code {
     /// The body is not JSON.
@@ -48,21 +48,6 @@ pub struct ErrorObject {
 // === impl Code ===
 
 impl Code {
-    /// All codes, for counters by code.
-    pub const ALL: [Self; 11] = [
-        Self::Parse,
-        Self::InvalidRequest,
-        Self::MethodNotFound,
-        Self::InvalidParams,
-        Self::Internal,
-        Self::RateLimited,
-        Self::TooManyLogs,
-        Self::UpstreamFailed,
-        Self::UpstreamTimeout,
-        Self::UpstreamMismatch,
-        Self::Overloaded,
-    ];
-
     /// Returns the code's name in logs and metrics.
     pub fn as_str(self) -> &'static str {
         self.into()

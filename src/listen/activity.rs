@@ -31,7 +31,7 @@ use super::{Config, linger::Linger};
 const HEAD_GRACE: Duration = Duration::from_secs(1);
 
 /// Why a connection was closed before its peer closed it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum Closed {
     /// The peer sent nothing after it connected.
@@ -141,9 +141,6 @@ pin_project! {
 // === impl Closed ===
 
 impl Closed {
-    pub(super) const ALL: [Self; 5] =
-        [Self::FirstByte, Self::Head, Self::Idle, Self::Stalled, Self::Displaced];
-
     pub(super) fn as_str(self) -> &'static str {
         self.into()
     }

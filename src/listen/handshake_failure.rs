@@ -3,7 +3,7 @@
 use std::io;
 
 /// Why a TLS handshake failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum HandshakeFailure {
     /// The peer sent plain HTTP.
@@ -25,16 +25,6 @@ pub(super) enum HandshakeFailure {
 // === impl HandshakeFailure ===
 
 impl HandshakeFailure {
-    pub(super) const ALL: [Self; 7] = [
-        Self::PlainHttp,
-        Self::NotTls,
-        Self::Incompatible,
-        Self::Declined,
-        Self::Misbehaved,
-        Self::Lost,
-        Self::Unfinished,
-    ];
-
     pub(super) fn as_str(self) -> &'static str {
         self.into()
     }

@@ -6,6 +6,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
+use strum::VariantArray;
 
 use super::{activity::Closed, handshake_failure::HandshakeFailure};
 use crate::labels::Labels;
@@ -45,10 +46,10 @@ impl Metrics {
             inner.handshakes_failed.clone(),
         );
         // Creates the counters at 0: if a counter first appears with value 1, `rate()` misses that increment.
-        for reason in Closed::ALL.map(Closed::as_str) {
+        for reason in Closed::VARIANTS.iter().map(|closed| closed.as_str()) {
             drop(inner.closed.get_or_create(&[("reason", reason)]));
         }
-        for reason in HandshakeFailure::ALL.map(HandshakeFailure::as_str) {
+        for reason in HandshakeFailure::VARIANTS.iter().map(|failure| failure.as_str()) {
             drop(inner.handshakes_failed.get_or_create(&[("reason", reason)]));
         }
         Self(Arc::new(inner))

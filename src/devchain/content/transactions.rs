@@ -16,27 +16,28 @@ use alloy_eips::{
 };
 use alloy_primitives::{Address, B256, Bytes, TxKind, U256, bytes};
 use std::{collections::HashMap, sync::Arc};
+use strum::VariantArray;
 
 /// A signed transaction and its sender, shared between the branches that include it.
 pub(in crate::devchain) type Tx = Arc<Recovered<TxEnvelope>>;
 
-/// The kinds of generated transactions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The kinds of generated transactions, in the order of generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::VariantArray)]
 pub enum TransactionKind {
     /// Type 0 with a chain id in its signature (EIP-155).
     Legacy,
-    /// Type 0 as signed before EIP-155, without a chain id, so it is valid on every chain.
-    Unprotected,
-    /// Type 1, with an access list (EIP-2930).
-    AccessList,
     /// Type 2, with a fee cap and a tip (EIP-1559).
     DynamicFee,
+    /// Type 1, with an access list (EIP-2930).
+    AccessList,
     /// Type 3, with versioned hashes of blobs and, as in every block, without the blobs (EIP-4844).
     Blob,
     /// Type 4, with signed authorizations (EIP-7702).
     SetCode,
     /// Type 2 without recipient: creates a contract.
     Create,
+    /// Type 0 as signed before EIP-155, without a chain id, so it is valid on every chain.
+    Unprotected,
 }
 
 /// Hands out nonces, starting with the next nonces of a state.
@@ -67,21 +68,6 @@ const BLOB_PRICE_CEILING: u128 = 1_000_000_000;
 /// Init code `CALLER SELFDESTRUCT`. A contract created and destroyed in one transaction leaves no account (EIP-6780),
 /// which keeps the toy state small.
 const INIT_CODE: Bytes = bytes!("33ff");
-
-// === impl TransactionKind ===
-
-impl TransactionKind {
-    /// Every kind, in the order of generation.
-    pub const ALL: [Self; 7] = [
-        Self::Legacy,
-        Self::DynamicFee,
-        Self::AccessList,
-        Self::Blob,
-        Self::SetCode,
-        Self::Create,
-        Self::Unprotected,
-    ];
-}
 
 // === impl Nonces ===
 
@@ -127,7 +113,8 @@ impl Forge {
         let mut blobs: u64 = before.iter().filter_map(|tx| tx.blob_count()).sum();
         (0..count)
             .map(|_| {
-                let mut kind = TransactionKind::ALL[(self.made % TransactionKind::ALL.len() as u64) as usize];
+                let mut kind =
+                    TransactionKind::VARIANTS[(self.made % TransactionKind::VARIANTS.len() as u64) as usize];
                 let room = BLOBS.max_blob_count.saturating_sub(blobs);
                 if kind == TransactionKind::Blob && (room < MAX_BLOBS || prices.blob_gas > BLOB_PRICE_CEILING)
                 {

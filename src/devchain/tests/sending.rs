@@ -8,6 +8,7 @@ use alloy_consensus::{
 use alloy_eips::eip2718::Encodable2718;
 use alloy_primitives::{Bytes as Data, TxKind, U256, hex};
 use alloy_rpc_types_eth::{FeeHistory, Transaction};
+use strum::VariantArray;
 
 fn raw(tx: &TxEnvelope) -> String {
     hex::encode_prefixed(tx.encoded_2718())
@@ -16,7 +17,7 @@ fn raw(tx: &TxEnvelope) -> String {
 #[test]
 fn a_transaction_of_every_kind_can_be_sent() {
     let chain = chain();
-    let sent: Vec<_> = TransactionKind::ALL.into_iter().map(|kind| chain.generate_kind(kind)).collect();
+    let sent: Vec<_> = TransactionKind::VARIANTS.iter().map(|kind| chain.generate_kind(*kind)).collect();
     for tx in &sent {
         let hash = *tx.tx_hash();
         assert_eq!(ask(&chain, "eth_sendRawTransaction", [raw(tx)]), json!(hash));

@@ -40,7 +40,7 @@ pub struct EndpointStatus {
 }
 
 /// Status of an endpoint in one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum EndpointState {
     /// Healthy; gets calls.
@@ -60,10 +60,6 @@ pub enum EndpointState {
 // === impl EndpointState ===
 
 impl EndpointState {
-    /// All states.
-    pub const ALL: [Self; 6] =
-        [Self::Ok, Self::Probing, Self::Unhealthy, Self::RateLimited, Self::WrongChain, Self::Unknown];
-
     /// Returns the name in metrics and `/status`.
     pub fn as_str(self) -> &'static str {
         self.into()

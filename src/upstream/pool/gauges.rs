@@ -7,6 +7,7 @@ use prometheus_client::{
     encoding::{DescriptorEncoder, EncodeMetric},
     metrics::{MetricType, gauge::ConstGauge},
 };
+use strum::VariantArray;
 
 use super::{
     super::{EndpointState, metrics::endpoint_label},
@@ -32,7 +33,7 @@ impl Collector for EndpointGauges {
         let help = "1 for the state that an endpoint is in, 0 for the others";
         let mut states = encoder.encode_descriptor("endpoint_state", help, None, gauge)?;
         for endpoint in &endpoints {
-            for state in EndpointState::ALL {
+            for &state in EndpointState::VARIANTS {
                 let labels = (endpoint_label(&endpoint.name), [("state", state.as_str())]);
                 let is_in = i64::from(endpoint.state() == state);
                 ConstGauge::new(is_in).encode(states.encode_family(&labels)?)?;

@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use serde_json::json;
+use strum::VariantArray;
 
 use crate::support::{
     client,
@@ -120,7 +121,7 @@ async fn readme_cast_command_works() {
 #[tokio::test]
 async fn all_error_codes_are_documented() {
     let page = read("docs/configuration.md");
-    for code in holdfast::jsonrpc::Code::ALL {
+    for code in holdfast::jsonrpc::Code::VARIANTS {
         assert!(page.contains(&format!("| {} |", code.number())), "{code:?}");
     }
     let node = upstream::devchain().run().await;
