@@ -36,7 +36,7 @@
 //! cli         serve · demo · check · health · inspect · warm · purge · key · completions
 //! app         assembles the program: start, reload, report, stop
 //! config      file + environment + flags
-//! admin       health, metrics, status, the status page; inspect, purge and warm the cache
+//! admin       health, metrics, status, the status page; inspect and purge the cache
 //! http        the edge: access rules, limits, body → packet → replies; turns every error into a response (rescue)
 //! proxy       handles one call: count, limit, policy, cache lookup, deadline, miss
 //! cache       content by block hash, in memory and in tiers (disk, Redis); locations of transactions

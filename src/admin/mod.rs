@@ -10,7 +10,7 @@
 //! events      status each second, as server-sent events
 //! report      the interface of the status report
 //! history     samples of the counters over the last day
-//! operate     look-ups, purge and warm
+//! operate     look-ups and purge
 //! page        the page's files
 //! response    status, content type and body
 //! body        the body of a response

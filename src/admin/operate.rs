@@ -1,6 +1,6 @@
-//! Operations on the cache: look-up, purge and warm.
+//! Operations on the cache: look-up and purge.
 
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::task;
 
@@ -12,11 +12,7 @@ use crate::{
     blocking,
     cache::{Held, tier::TierKind},
     eth::BlockNumber,
-    http::rescue,
-    proxy::{
-        Inspected, InspectedBlock, InspectedTransaction, Inspector, Subject, Warm, WarmError, Warmed,
-        WarmedPiece, Warmer,
-    },
+    proxy::{Inspected, InspectedBlock, InspectedTransaction, Inspector, Subject},
 };
 
 /// Length of the longest query that is parsed. Valid queries are shorter.
@@ -26,7 +22,6 @@ const LONGEST_QUERY: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Operator {
     inspector: Inspector,
-    warmer: Warmer,
 }
 
 /// The query of a URL.
@@ -35,9 +30,9 @@ struct UrlQuery<'a>(&'a str);
 // === impl Operator ===
 
 impl Operator {
-    /// Creates an operator that looks up and purges with `inspector`, and fetches with `warmer`.
-    pub fn new(inspector: Inspector, warmer: Warmer) -> Self {
-        Self { inspector, warmer }
+    /// Creates an operator that looks up and purges with `inspector`.
+    pub fn new(inspector: Inspector) -> Self {
+        Self { inspector }
     }
 
     /// Handles `GET /lookup?q=`.
@@ -77,50 +72,6 @@ impl Operator {
         let query = format!("{hash:#x}");
         told(StatusCode::OK, &json!({ "query": query, "purged": purged, "bytes": bytes, "left_in": left_in }))
     }
-
-    /// Handles `POST /warm?block=[&receipts=true]`.
-    pub(super) async fn warm(self, query: String) -> Response<Body> {
-        const EXPECTED: &str =
-            "expected /warm?block=19000000 (or block=latest), optionally with &receipts=true";
-        let query = UrlQuery(&query);
-        let wanted = match query.get("block").map(str::trim) {
-            Some("latest") => Some(Warm::Latest),
-            Some(text) => match text.parse() {
-                Ok(Subject::Number(number)) => Some(Warm::Number(number)),
-                Ok(Subject::Hash(_)) | Err(_) => None,
-            },
-            None => None,
-        };
-        let receipts = match query.get("receipts") {
-            None | Some("false") => Some(false),
-            Some("true") => Some(true),
-            Some(_) => None,
-        };
-        let (Some(wanted), Some(receipts)) = (wanted, receipts) else { return bad(EXPECTED) };
-        match self.warmer.warm(wanted, receipts).await {
-            Ok(done) => told(StatusCode::OK, &warmed(&done)),
-            Err(WarmError::Crowded) => {
-                let mut response = told(StatusCode::SERVICE_UNAVAILABLE, &error(&WarmError::Crowded));
-                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-                response
-            }
-            Err(WarmError::Call(call)) => {
-                let verdict = rescue::call_error(&call);
-                // As answers to JSON-RPC calls, some errors have status 200. Here they mean that nothing was cached,
-                // so the status must report a failure.
-                let status = match verdict.status {
-                    StatusCode::OK => StatusCode::BAD_GATEWAY,
-                    status => status,
-                };
-                let mut response = told(status, &error(&call));
-                if let Some(wait) = verdict.retry_after {
-                    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-                    response.headers_mut().insert(header::RETRY_AFTER, seconds.max(1).into());
-                }
-                response
-            }
-        }
-    }
 }
 
 /// Runs `work`, which may take a while, on a thread that answers no clients. Returns `None` if `work` panicked.
@@ -137,10 +88,6 @@ fn died() -> Response<Body> {
 
 fn bad(why: &str) -> Response<Body> {
     told(StatusCode::BAD_REQUEST, &json!({ "error": why }))
-}
-
-fn error(error: &dyn std::error::Error) -> Value {
-    json!({ "error": error.to_string() })
 }
 
 fn told(status: StatusCode, value: &Value) -> Response<Body> {
@@ -195,27 +142,6 @@ fn held(held: &Held) -> Value {
         "age_seconds": age.map(|age| age.as_secs()),
         "transaction": held.transaction.map(|(hash, _)| hash.to_string()),
         "index": held.transaction.map(|(_, index)| index.0),
-    })
-}
-
-fn warmed(warmed: &Warmed) -> Value {
-    let piece = |piece: &WarmedPiece| {
-        let mut told = json!({ "outcome": piece.as_str() });
-        match piece {
-            WarmedPiece::Present(held) | WarmedPiece::Fetched(held) => told["bytes"] = held.bytes.into(),
-            WarmedPiece::Unkept(why) => told["reason"] = why.as_str().into(),
-            WarmedPiece::Above(head) => {
-                told["reason"] = format!("the chain ends at {}", head.0).into();
-                told["head"] = head.0.into();
-            }
-        }
-        told
-    };
-    json!({
-        "number": warmed.number.0,
-        "hash": warmed.hash.map(|hash| hash.to_string()),
-        "block": piece(&warmed.block),
-        "receipts": warmed.receipts.as_ref().map(piece),
     })
 }
 

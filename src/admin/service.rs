@@ -52,14 +52,13 @@ const ROUTES: &str = "\
 
 with POST, not from other web pages, and with the admin token if one is required:
 /purge    removes a block or a transaction from the cache: /purge?q=HASH
-/warm     fetches a block into the cache: /warm?block=NUMBER&receipts=true
 ";
 
 // === impl Admin ===
 
 impl Admin {
     /// Creates the service. Serves `report`, the metrics of `registry`, `events` and look-ups of `operator` to requests for
-    /// one of `hosts`. If `guard` allows a request, it may also purge and warm.
+    /// one of `hosts`. If `guard` allows a request, it may also purge.
     pub fn new(
         report: Arc<dyn Report>,
         registry: Registry,
@@ -79,13 +78,12 @@ impl Admin {
         let operator = self.operator.clone();
         match (request.method(), request.uri().path()) {
             (&Method::GET | &Method::HEAD, "/lookup") => later(operator.look_up(query())),
-            (&Method::POST, path @ ("/purge" | "/warm")) => match self.guard.check(request) {
+            (&Method::POST, "/purge") => match self.guard.check(request) {
                 Err(refusal) => at_once(refused(refusal)),
-                Ok(()) if path == "/purge" => later(operator.purge(query())),
-                Ok(()) => later(operator.warm(query())),
+                Ok(()) => later(operator.purge(query())),
             },
-            (_, path @ ("/purge" | "/warm")) => {
-                at_once(wrong_method("POST", format!("{path} changes the cache; send it with POST\n")))
+            (_, "/purge") => {
+                at_once(wrong_method("POST", "/purge changes the cache; send it with POST\n".to_owned()))
             }
             _ => at_once(self.read(request)),
         }

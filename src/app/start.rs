@@ -174,7 +174,7 @@ impl AppBuilder {
             feed,
             tiers,
             cache,
-            proxy: Proxy { follower, status, inspector, warmer, reloadable, .. },
+            proxy: Proxy { follower, status, inspector, reloadable, .. },
             call_metrics,
             settings,
             access,
@@ -183,7 +183,7 @@ impl AppBuilder {
         let behind: Vec<_> = tiers.status().iter().map(|tier| tier.kind.as_str()).collect();
         let identity = upstream.identity();
         let history = History::default();
-        let operator = Operator::new(inspector, warmer);
+        let operator = Operator::new(inspector);
         let report = Arc::new(StatusReport {
             cache,
             tiers,

@@ -6,7 +6,8 @@
 //! ```text
 //! run         the command line, and the exit code
 //! command     serve · demo · check · health · inspect · warm · purge · key · completions
-//! admin       client of a running instance
+//! admin       client of the admin listener of a running instance
+//! client      HTTP client of a running instance
 //! runtime     the runtime that commands run in
 //! live_line   a line on a terminal that is rewritten in place
 //! output      lines on standard output
@@ -25,6 +26,7 @@
 
 mod admin;
 mod blocks;
+mod client;
 mod command;
 mod failure;
 mod live_line;

@@ -37,7 +37,7 @@ pub struct Config {
     /// Address of the admin listener.
     #[serde(deserialize_with = "address::deserialize")]
     pub admin: SocketAddr,
-    /// Hash of the token that operators need for `/purge` and `/warm`.
+    /// Hash of the token that operators need for `/purge`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin_token: Option<http::KeyHash>,
     /// Id of the chain that the upstream must serve.
@@ -186,7 +186,7 @@ impl Config {
         if is_exposed(self.admin) && !is_image {
             let message = format!(
                 "{} is open to other machines: any host that can connect can read /status and /metrics, which show the \
-                 node's address and the traffic (/purge and /warm need the token of admin_token); set admin to \
+                 node's address and the traffic (/purge needs the token of admin_token); set admin to \
                  127.0.0.1:{}, or let only operators connect",
                 self.admin,
                 self.admin.port()

@@ -26,6 +26,9 @@ const ENV_UPSTREAM_URL: &str = "HOLDFAST_UPSTREAM_URL";
 /// The admin token in plain text, for commands that call a running instance; the configuration has only its hash.
 pub(crate) const ENV_ADMIN_TOKEN: &str = "HOLDFAST_ADMIN_TOKEN";
 
+/// The variable with the API key that `holdfast warm` sends.
+pub(crate) const ENV_KEY: &str = "HOLDFAST_KEY";
+
 const FLAG_UPSTREAM: &str = "--upstream";
 
 /// Sources of a configuration: a file, the environment and flags.
@@ -105,7 +108,7 @@ impl Sources {
         }
         let (mut upstreams, mut named_by) = (self.upstreams, FLAG_UPSTREAM);
         if self.environment {
-            let beside = [ENV_CONFIG, ENV_UPSTREAM_URL, ENV_ADMIN_TOKEN, ENV_IMAGE]
+            let beside = [ENV_CONFIG, ENV_UPSTREAM_URL, ENV_ADMIN_TOKEN, ENV_KEY, ENV_IMAGE]
                 .map(|name| &name[ENV_PREFIX.len()..]);
             let set = Env::prefixed(ENV_PREFIX).ignore(&beside).filter(|key| !is_service_link(key.as_str()));
             figment = figment.merge(set.split("__"));

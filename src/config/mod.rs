@@ -28,7 +28,10 @@ mod schema;
 mod shell;
 mod tracing;
 
-pub(crate) use self::{address::is_host_and_port, load::ENV_ADMIN_TOKEN};
+pub(crate) use self::{
+    address::is_host_and_port,
+    load::{ENV_ADMIN_TOKEN, ENV_KEY},
+};
 pub use self::{
     error::{ConfigError, Problem},
     keys::Config,

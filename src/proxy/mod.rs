@@ -8,7 +8,7 @@
 //! ```text
 //! stack       composes the layers and all parts
 //! reloadable  settings that a reload changes
-//! operate     operations that are not client calls: follower, status, inspection, warming
+//! operate     operations that are not client calls: follower, status, inspection
 //! layers      measure, admit, cached, composed, deadline
 //! logs        answers eth_getLogs: from receipts and blooms, or by a checked call to the upstream
 //! miss        answers misses: carries out the plan of a lookup
@@ -65,7 +65,6 @@ pub use self::{
             Inspected, InspectedBlock, InspectedTransaction, Inspector, Standing, Subject, SubjectError,
         },
         status::{ChainStatus, Status},
-        warm::{Piece as WarmedPiece, Warm, WarmError, Warmed, Warmer},
     },
     parts::ProxyParts,
     reloadable::Reloadable,

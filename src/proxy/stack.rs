@@ -20,7 +20,7 @@ use super::{
         fetcher::Fetcher, forward::Forwarder, load::Loader, prefetch::Prefetcher, prove::Prover,
         respond::Responder, store::Store,
     },
-    operate::{follower::Follower, inspect::Inspector, status::Status, warm::Warmer},
+    operate::{follower::Follower, inspect::Inspector, status::Status},
     parts::ProxyParts,
     reloadable::Reloadable,
     tiers::TierSync,
@@ -37,8 +37,6 @@ pub struct Proxy<S> {
     pub status: Status,
     /// Shows and removes cached entries.
     pub inspector: Inspector,
-    /// Fetches blocks on request of an operator.
-    pub warmer: Warmer,
     /// Settings that a reload changes.
     pub reloadable: Reloadable,
 }
@@ -114,8 +112,7 @@ pub fn proxy(
     // Components that serve no client calls.
     let composing = verifier.clone();
     let status = Status::new(head.clone(), state.clone(), verifier);
-    let inspector = Inspector::new(view.clone(), state.clone(), loader.clone());
-    let warmer = Warmer::new(head.clone(), state.clone(), fetcher.clone(), loader, &parts);
+    let inspector = Inspector::new(view.clone(), state.clone(), loader);
     let follower = Follower::new(head, state, fetcher, &parts, &config.chain);
     let misses = ServiceBuilder::new()
         // Around all work that may wait.
@@ -135,7 +132,7 @@ pub fn proxy(
         // Composes answers of the content that the cached layer answers with.
         .layer(composed)
         .service(misses);
-    Proxy { service, follower, status, inspector, warmer, reloadable }
+    Proxy { service, follower, status, inspector, reloadable }
 }
 
 /// Returns a callback that calls `notify` while the view exists.

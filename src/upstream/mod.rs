@@ -35,6 +35,7 @@ mod transport;
 
 #[cfg(feature = "otlp")]
 pub use self::transport::Poster;
+pub(crate) use self::transport::{causes, instance_client, is_no_tls, root_cause};
 pub use self::{
     call::{AcceptedAnswer, AcceptedAnswers, Answers, Call, Calls, Requirements},
     config::{Config, EndpointConfig, Percentile, RateConfig},

@@ -357,16 +357,6 @@ impl Cache {
         held
     }
 
-    /// Returns the entry of the block `hash` with full transactions.
-    pub fn held_block(&self, hash: BlockHash) -> Option<Held> {
-        self.held(Key::Block(hash))
-    }
-
-    /// Returns the entry of all receipts of the block `hash`.
-    pub fn held_receipts(&self, hash: BlockHash) -> Option<Held> {
-        self.held(Key::Receipts(hash))
-    }
-
     /// Returns the entries that hold a transaction or its receipt, with the position of the transaction in the block.
     pub fn held_of(&self, transaction: TxHash) -> Vec<(TxPosition, Held)> {
         let mut held = Vec::new();
@@ -396,10 +386,6 @@ impl Cache {
     /// Carries out pending evictions now. Without this call, later reads and writes carry them out.
     pub fn settle(&self) {
         self.store.run_pending_tasks();
-    }
-
-    fn held(&self, key: Key) -> Option<Held> {
-        self.store.peek(&key).map(|entity| Held::new(key, &entity))
     }
 
     fn insert(&self, content: Content) {

@@ -101,7 +101,7 @@ impl PurgeArgs {
     }
 }
 
-pub(in crate::cli) fn at(target: &AdminTarget, why: &str) -> Failure {
+fn at(target: &AdminTarget, why: &str) -> Failure {
     Failure::Other(format!("{}: {why}", target.address()))
 }
 

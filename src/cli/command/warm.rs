@@ -1,25 +1,23 @@
 //! `holdfast warm`
 
-mod done;
-
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use bytesize::ByteSize;
 use clap::{Args, value_parser};
 use futures_util::future;
-use http::StatusCode;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use parking_lot::Mutex;
-use serde_json::Value;
+use reqwest::Url;
+use serde_json::{Value, json};
 use tokio::{
     sync::watch,
     time::{self, Instant},
 };
 
-use self::done::{Count, Done};
-use super::inspect::at;
 use crate::cli::{
-    admin::{AdminClient, AdminTarget},
+    admin::AdminTarget,
     blocks::Blocks,
+    client::{Advice, InstanceClient},
     failure::Failure,
     numbers::Numbers,
     output::say,
@@ -29,7 +27,7 @@ use crate::cli::{
 };
 use crate::{
     backoff::Backoff,
-    config::LogConfig,
+    config::{Config, ENV_KEY, LogConfig},
     display::{RoughDuration, Wait},
 };
 
@@ -59,15 +57,16 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 const DEFAULT_CONCURRENCY: u8 = 4;
 
+const BLOCK: &str = "eth_getBlockByNumber";
+const RECEIPTS: &str = "eth_getBlockReceipts";
+
 /// Have a running instance fetch blocks before clients ask for them.
 ///
-/// The instance fetches each block once, within the rate limits of its endpoints, then verifies and caches it, as for
-/// any call. Blocks that are in memory, on disk or in Redis already cost no upstream call, so a run that was stopped
-/// can continue later, with the command that it prints. Blocks that are not final yet may have to be fetched again.
+/// Sends the calls that a client would send, and reads in their responses what is cached. Blocks that are in memory, on
+/// disk or in Redis already cost no upstream call, so a run that was stopped can continue later, with the command that
+/// it prints. Blocks that are not final yet may have to be fetched again.
 ///
 /// Exits with 0 if all blocks are cached, with 1 if some are not, with 130 if it was stopped (ctrl-c).
-///
-/// If the instance requires a token (admin_token), set the environment variable HOLDFAST_ADMIN_TOKEN.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct WarmArgs {
@@ -83,9 +82,22 @@ pub(in crate::cli) struct WarmArgs {
     #[arg(long, value_name = "N", default_value_t = DEFAULT_CONCURRENCY, value_parser = value_parser!(u8).range(1..=16))]
     concurrency: u8,
 
+    /// The instance's client listener [default: http://127.0.0.1:8555]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+
+    /// API key for the instance, if it requires one (http.keys)
+    #[arg(long, value_name = "KEY", env = ENV_KEY, hide_env_values = true)]
+    key: Option<String>,
+
     #[command(flatten)]
     target: AdminTarget,
 }
+
+const ADVICE: Advice = Advice {
+    address: "use the URL of the client listener, with https:// if it speaks TLS (tls)",
+    plain: "write the URL with http:// unless tls is set",
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -96,9 +108,66 @@ Examples:
 /// State that all workers share.
 struct Run {
     warm: WarmArgs,
+    client: RpcClient,
     progress: Progress,
     stop: watch::Sender<bool>,
     state: Mutex<State>,
+}
+
+/// Client of the client listener.
+struct RpcClient {
+    client: InstanceClient,
+    /// Host and port, for messages.
+    address: String,
+    headers: HeaderMap,
+}
+
+/// Answer of the instance to a call.
+struct Reply {
+    /// `None` for an error.
+    result: Option<Value>,
+    kept: Kept,
+}
+
+/// Whether the content of an answer is cached.
+enum Kept {
+    /// Fetched now, with this many bytes.
+    Fetched(u64),
+    Present,
+    /// Not cached, for this reason. An immediate retry would not help.
+    No(String),
+}
+
+/// Reason why a call has no answer.
+enum Trouble {
+    /// The instance or its upstream limits calls. All workers should wait.
+    Limit(Duration, String),
+    /// A failure that may be temporary.
+    Failure(String),
+    /// The instance does not answer.
+    Unreachable(String),
+    /// A failure that further calls would meet, too.
+    Fatal(String),
+}
+
+/// Results so far.
+#[derive(Default)]
+struct Done {
+    blocks: Count,
+    receipts: Count,
+    bytes: u64,
+    failed: BTreeSet<u64>,
+    unkept: BTreeSet<u64>,
+    /// Reason of the last failure.
+    why_failed: String,
+    /// Reason why the last of the uncached blocks was not cached.
+    why_unkept: String,
+}
+
+#[derive(Default)]
+struct Count {
+    fetched: u64,
+    present: u64,
 }
 
 struct State {
@@ -116,8 +185,10 @@ struct State {
 
 /// Outcome of one block.
 enum BlockOutcome {
-    /// The instance replied.
-    Told(Value),
+    /// The instance answered for the block and, if requested, for its receipts.
+    Answered(Kept, Option<Kept>),
+    /// The chain ends at this lower block.
+    Above(u64),
     /// The block could not be fetched, for this reason.
     Failed(String),
     /// No block can be fetched, for this reason.
@@ -133,11 +204,11 @@ impl WarmArgs {
         run(&LogConfig::default(), async move {
             let mut stop = StopSignals::listen()
                 .map_err(|error| Failure::Other(format!("cannot install signal handlers: {error}")))?;
-            let mut client = self.target.client(TIMEOUT)?;
+            let client = self.client()?;
             let last = match self.blocks.to {
                 Some(last) => last,
                 None => tokio::select! {
-                    latest = self.latest(&mut client) => latest?,
+                    latest = client.latest() => latest?,
                     () = stop.next() => return Err(Failure::Interrupted),
                 },
             };
@@ -145,21 +216,40 @@ impl WarmArgs {
                 let from = self.blocks.from;
                 return Err(Failure::Other(format!("the chain ends at {last}, before {from}")));
             }
-            Run::new(self, last).run(stop).await
+            Run::new(self, client, last).run(stop).await
         })
     }
 
-    /// Makes the instance fetch the newest block, and returns its number.
-    async fn latest(&self, client: &mut AdminClient) -> Result<u64, Failure> {
-        let path = self.path("latest");
-        let reply = client.post(&path).await.map_err(Failure::Other)?;
-        let told = reply.value(&path).map_err(|why| at(&self.target, &why))?;
-        told["number"].as_u64().ok_or_else(|| at(&self.target, "the newest block has no number"))
-    }
-
-    fn path(&self, block: &str) -> String {
-        let receipts = if self.receipts { "&receipts=true" } else { "" };
-        format!("/warm?block={block}{receipts}")
+    fn client(&self) -> Result<RpcClient, Failure> {
+        let bad = |why: &str| Failure::Other(format!("--url: {why}, such as http://127.0.0.1:8555"));
+        let url = self.url.clone().unwrap_or_else(|| format!("http://{}", Config::default().listen));
+        // The URL may hold a key, so no message shows it.
+        let url = Url::parse(&url).map_err(|_| bad("expected the URL of the client listener"))?;
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+            return Err(bad("the scheme must be http or https"));
+        }
+        let mut headers =
+            HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+        if let Some(key) = &self.key {
+            let bad = || Failure::Other(format!("--key or {ENV_KEY} has characters that no header allows"));
+            let mut bearer: HeaderValue = format!("Bearer {}", key.trim()).parse().map_err(|_| bad())?;
+            bearer.set_sensitive(true);
+            headers.insert(header::AUTHORIZATION, bearer);
+        }
+        // A certificate seldom names loopback.
+        let is_loopback = url.host_str().is_some_and(|host| {
+            host == "localhost"
+                || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+        });
+        // Plain HTTP needs no root certificates, and a small container has none.
+        let any_certificate = is_loopback || url.scheme() == "http";
+        let port = url.port_or_known_default().unwrap_or_default();
+        let address = format!("{}:{port}", url.host_str().unwrap_or_default());
+        Ok(RpcClient {
+            client: InstanceClient::new(url, TIMEOUT, any_certificate, ADVICE)?,
+            address,
+            headers,
+        })
     }
 
     /// Returns the command that continues from this block.
@@ -171,14 +261,116 @@ impl WarmArgs {
         if self.concurrency != DEFAULT_CONCURRENCY {
             command.push_str(&format!(" --concurrency {}", self.concurrency));
         }
+        if let Some(url) = &self.url {
+            // The URL may hold a key.
+            let is_plain = Url::parse(url)
+                .is_ok_and(|url| url.as_str().trim_end_matches('/') == url.origin().ascii_serialization());
+            command.push_str(&format!(" --url {}", if is_plain { url } else { "URL" }));
+        }
         command + &self.target.flags()
+    }
+}
+
+// === impl RpcClient ===
+
+impl RpcClient {
+    /// Returns the number of the newest block.
+    async fn latest(&self) -> Result<u64, Failure> {
+        let mut attempt = 1;
+        loop {
+            let (pause, why) = match self.call("eth_blockNumber", json!([])).await {
+                Ok(Reply { result, .. }) => {
+                    let number = result.as_ref().and_then(|result| result.as_str()?.strip_prefix("0x"));
+                    let number = number.and_then(|number| u64::from_str_radix(number, 16).ok());
+                    return number.ok_or_else(|| Failure::Other("the newest block has no number".to_owned()));
+                }
+                Err(Trouble::Limit(wait, why)) => (wait, why),
+                Err(Trouble::Failure(why) | Trouble::Unreachable(why)) => (USUAL_WAIT, why),
+                Err(Trouble::Fatal(why)) => return Err(Failure::Other(why)),
+            };
+            if attempt == ATTEMPTS {
+                return Err(Failure::Other(why));
+            }
+            attempt += 1;
+            time::sleep(pause).await;
+        }
+    }
+
+    /// Sends one call, and reads from its response whether the content is cached.
+    async fn call(&self, method: &str, params: Value) -> Result<Reply, Trouble> {
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
+        let sent = self.client.send(Method::POST, "", self.headers.clone(), call).await;
+        let response = sent.map_err(|why| Trouble::Unreachable(format!("{}: {why}", self.address)))?;
+        let status = response.status;
+        let reply: Option<Value> = serde_json::from_slice(&response.body).ok();
+        let error = reply.as_ref().and_then(|reply| reply.get("error"));
+        if error.is_some() || status != StatusCode::OK {
+            let why = error.and_then(|error| error["message"].as_str()).map_or_else(
+                || format!("{} answers with HTTP status {status}; {}", self.address, ADVICE.address),
+                str::to_owned,
+            );
+            return match status {
+                StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                    let wait = response.retry_after().unwrap_or(USUAL_WAIT);
+                    Err(Trouble::Limit(wait.max(USUAL_WAIT), why))
+                }
+                status if status.is_server_error() => Err(Trouble::Failure(why)),
+                // Without this method, no block can be fetched.
+                StatusCode::OK if method == BLOCK && error.is_some_and(|error| error["code"] == -32601) => {
+                    Err(Trouble::Fatal(why))
+                }
+                StatusCode::OK => Ok(Reply { result: None, kept: Kept::No(why) }),
+                _ => Err(Trouble::Fatal(why)),
+            };
+        }
+        let Some(cache_status) = response.headers.get("cache-status").and_then(|status| status.to_str().ok())
+        else {
+            let why = format!("{}: the answer has no cache-status, so this is not Holdfast", self.address);
+            return Err(Trouble::Fatal(format!("{why}; {}", ADVICE.address)));
+        };
+        let kept = if cache_status.contains("hit") || cache_status.contains("fwd=stale") {
+            Kept::Present
+        } else if cache_status.contains("stored") {
+            Kept::Fetched(response.body.len() as u64)
+        } else if cache_status.contains("collapsed") && method != "eth_blockNumber" {
+            // Another call had begun the fetch; the next call shows whether the content is cached.
+            return Err(Trouble::Failure("another client fetches this block".to_owned()));
+        } else {
+            Kept::No(
+                "the answer cannot be verified, or the cache has no room for it; see the log of the instance"
+                    .to_owned(),
+            )
+        };
+        Ok(Reply { result: reply.map(|mut reply| reply["result"].take()), kept })
+    }
+}
+
+// === impl Done ===
+
+impl Done {
+    /// Adds the answers for one block.
+    fn take(&mut self, number: u64, block: Kept, receipts: Option<Kept>) {
+        for (kept, count) in [(Some(block), &mut self.blocks), (receipts, &mut self.receipts)] {
+            match kept {
+                Some(Kept::Fetched(bytes)) => {
+                    count.fetched += 1;
+                    self.bytes += bytes;
+                }
+                Some(Kept::Present) => count.present += 1,
+                Some(Kept::No(why)) => {
+                    self.unkept.insert(number);
+                    self.why_unkept = why;
+                }
+                None => {}
+            }
+        }
     }
 }
 
 // === impl Run ===
 
 impl Run {
-    fn new(warm: WarmArgs, last: u64) -> Self {
+    fn new(warm: WarmArgs, client: RpcClient, last: u64) -> Self {
         let state = State {
             next: warm.blocks.from,
             last,
@@ -191,6 +383,7 @@ impl Run {
         Self {
             progress: Progress::new((last - warm.blocks.from).saturating_add(1)),
             warm,
+            client,
             stop: watch::Sender::new(false),
             state: Mutex::new(state),
         }
@@ -198,14 +391,12 @@ impl Run {
 
     /// Fetches all blocks, or stops at a signal.
     async fn run(&self, mut stop: StopSignals) -> Result<(), Failure> {
+        let dropped = Keeping::of(&self.warm.target).await.dropped;
         let begun = Instant::now();
         let workers = (0..self.warm.concurrency).map(|_| self.work());
-        let mut working = std::pin::pin!(future::try_join_all(workers));
+        let mut working = std::pin::pin!(future::join_all(workers));
         let stopped = tokio::select! {
-            worked = &mut working => {
-                worked?;
-                false
-            }
+            _ = &mut working => false,
             () = stop.next() => true,
         };
         if stopped {
@@ -217,17 +408,15 @@ impl Run {
             }
         }
         self.progress.end();
-        self.report(stopped, begun.elapsed()).await
+        self.report(stopped, begun.elapsed(), dropped).await
     }
 
     /// Fetches one block after another.
-    async fn work(&self) -> Result<(), Failure> {
-        let mut client = self.warm.target.client(TIMEOUT)?;
+    async fn work(&self) {
         while let Some(number) = self.take() {
-            let outcome = self.warm(&mut client, number).await;
+            let outcome = self.warm(number).await.unwrap_or_else(|outcome| outcome);
             self.heed(number, outcome);
         }
-        Ok(())
     }
 
     fn take(&self) -> Option<u64> {
@@ -241,41 +430,47 @@ impl Run {
         Some(number)
     }
 
-    async fn warm(&self, client: &mut AdminClient, number: u64) -> BlockOutcome {
-        let path = self.warm.path(&number.to_string());
+    /// Fetches a block and, if requested, its receipts. The error is an outcome, too.
+    async fn warm(&self, number: u64) -> Result<BlockOutcome, BlockOutcome> {
+        let at = format!("{number:#x}");
+        let lacking = || Kept::No("the node does not have this data".to_owned());
+        let block = self.ask(BLOCK, json!([at, true])).await?;
+        if block.result == Some(Value::Null) {
+            let latest = self.client.latest().await;
+            let head = latest.map_err(|failure| BlockOutcome::Failed(failure.to_string()))?;
+            return Ok(match head < number {
+                true => BlockOutcome::Above(head),
+                false => BlockOutcome::Answered(lacking(), None),
+            });
+        }
+        if !self.warm.receipts || matches!(block.kept, Kept::No(_)) {
+            return Ok(BlockOutcome::Answered(block.kept, None));
+        }
+        let receipts = self.ask(RECEIPTS, json!([at])).await?;
+        let is_absent = receipts.result == Some(Value::Null);
+        Ok(BlockOutcome::Answered(block.kept, Some(if is_absent { lacking() } else { receipts.kept })))
+    }
+
+    /// Sends a call, again after limits and failures that may be temporary.
+    async fn ask(&self, method: &str, params: Value) -> Result<Reply, BlockOutcome> {
         let begun = Instant::now();
         let (mut attempt, mut backoff) = (1, PAUSES);
         loop {
             if !self.rest().await {
-                return BlockOutcome::Left;
+                return Err(BlockOutcome::Left);
             }
-            let reply = client.post(&path).await;
-            let (why, wait) = match reply {
-                Ok(reply) => {
-                    let why = match reply.value(&path) {
-                        Ok(told) => return BlockOutcome::Told(told),
-                        Err(why) => why,
-                    };
-                    match reply.status {
-                        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-                            (why, Some(reply.retry_after.unwrap_or(USUAL_WAIT)))
-                        }
-                        status if status.is_server_error() => (why, None),
-                        _ => return BlockOutcome::Fatal(why),
-                    }
-                }
-                Err(why) if attempt == ATTEMPTS => return BlockOutcome::Fatal(why),
-                Err(why) => (why, None),
-            };
-            match wait {
+            match self.client.call(method, params.clone()).await {
+                Ok(reply) => return Ok(reply),
+                Err(Trouble::Fatal(why)) => return Err(BlockOutcome::Fatal(why)),
                 // All workers wait, because they share the rate limit.
-                Some(wait) if begun.elapsed() + wait < PATIENCE => self.wait(wait, &why),
-                None if attempt < ATTEMPTS => {
+                Err(Trouble::Limit(wait, why)) if begun.elapsed() + wait < PATIENCE => self.wait(wait, &why),
+                Err(Trouble::Failure(_) | Trouble::Unreachable(_)) if attempt < ATTEMPTS => {
                     let mut stopped = self.stop.subscribe();
                     let _ = time::timeout(backoff.next_pause(), stopped.wait_for(|stopped| *stopped)).await;
                     attempt += 1;
                 }
-                _ => return BlockOutcome::Failed(why),
+                Err(Trouble::Limit(_, why) | Trouble::Failure(why)) => return Err(BlockOutcome::Failed(why)),
+                Err(Trouble::Unreachable(why)) => return Err(BlockOutcome::Fatal(why)),
             }
         }
     }
@@ -310,15 +505,15 @@ impl Run {
         let mut state = self.state.lock();
         state.taken.remove(&number);
         let failed = match outcome {
-            BlockOutcome::Told(told) if told["block"]["outcome"] == "above" => {
-                let why = told["block"]["reason"].as_str().unwrap_or("there is no such block yet").to_owned();
+            BlockOutcome::Above(head) => {
+                let why = format!("the chain ends at {head}");
                 state.done.failed.insert(number);
                 state.done.why_failed.clone_from(&why);
                 state.ended = Some(why);
                 return;
             }
-            BlockOutcome::Told(told) => {
-                state.done.take(number, &told);
+            BlockOutcome::Answered(block, receipts) => {
+                state.done.take(number, block, receipts);
                 None
             }
             BlockOutcome::Failed(why) => Some(why),
@@ -347,7 +542,7 @@ impl Run {
         self.progress.step();
     }
 
-    async fn report(&self, stopped: bool, took: Duration) -> Result<(), Failure> {
+    async fn report(&self, stopped: bool, took: Duration, dropped: u64) -> Result<(), Failure> {
         let keeping = Keeping::of(&self.warm.target).await;
         let state = self.state.lock();
         let done = &state.done;
@@ -379,6 +574,12 @@ impl Run {
         for tier in &keeping.unused {
             say(format_args!("{tier} is not confirmed for this chain, so it stores no blocks"))?;
         }
+        let lost = keeping.dropped.saturating_sub(dropped);
+        if lost > 0 {
+            say(format_args!(
+                "{lost} parts of blocks were not written to tiers, because too many writes waited; they are in memory only"
+            ))?;
+        }
         if let Some(capacity) = keeping.memory.filter(|capacity| *capacity < done.bytes) {
             say(format_args!(
                 "this is more than the cache holds ({}), so the first blocks have been evicted; raise cache.size",
@@ -394,7 +595,7 @@ impl Run {
         if let Some(left) = left {
             say(format_args!("to continue:\n  {}", self.warm.command(left)))?;
         }
-        let is_kept = done.unkept.is_empty() && keeping.unwritten.is_empty();
+        let is_kept = done.unkept.is_empty() && keeping.unwritten.is_empty() && lost == 0;
         match (stopped, left.is_none() && is_kept) {
             (true, _) => Err(Failure::Interrupted),
             (false, true) => Ok(()),
@@ -412,14 +613,20 @@ struct Keeping {
     unwritten: Vec<String>,
     /// Tiers that are not confirmed for this chain, and store nothing.
     unused: Vec<String>,
+    /// Number of writes to tiers that the instance has dropped so far.
+    dropped: u64,
 }
 
 // === impl Keeping ===
 
 impl Keeping {
     async fn of(target: &AdminTarget) -> Self {
-        let status = async { target.client(ENDING).ok()?.get("/status").await.ok()?.value("/status").ok() };
-        let Some(status) = status.await else { return Self::default() };
+        let read = async {
+            let client = target.client(ENDING).ok()?;
+            let status = client.get("/status").await.ok()?.value("/status").ok()?;
+            Some((status, client.get("/metrics").await.ok()?.text))
+        };
+        let Some((status, metrics)) = read.await else { return Self::default() };
         let tiers = status["tiers"].as_array().map(Vec::as_slice).unwrap_or_default();
         let names = |is_one: &dyn Fn(&Value) -> bool| {
             let some = tiers.iter().filter(|tier| is_one(tier)).filter_map(|tier| tier["tier"].as_str());
@@ -428,6 +635,14 @@ impl Keeping {
         let unwritten = names(&|tier| tier["writing"] == false);
         let unused = names(&|tier| tier["writing"] == true && tier["confirmed"] == false);
         let is_all = unwritten.len() + unused.len() == tiers.len();
-        Self { memory: status["cache"]["capacity"].as_u64().filter(|_| is_all), unwritten, unused }
+        let memory = status["cache"]["capacity"].as_u64().filter(|_| is_all);
+        let is_dropped = |line: &&str| {
+            line.starts_with("holdfast_tier_writes_total{") && line.contains(r#"outcome="dropped""#)
+        };
+        let dropped = metrics
+            .lines()
+            .filter(is_dropped)
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+        Self { memory, unwritten, unused, dropped: dropped.sum() }
     }
 }

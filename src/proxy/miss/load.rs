@@ -78,10 +78,6 @@ impl Loader {
         }
     }
 
-    pub(crate) fn sync(&self) -> &Arc<TierSync> {
-        &self.sync
-    }
-
     /// Loads the entry for `query` from a tier and returns that tier. The inner value is `None` if the content was in
     /// memory already, and only its block number had to be loaded.
     pub(crate) async fn load(
@@ -318,30 +314,6 @@ impl Loader {
             });
         }
         (homes, unsure)
-    }
-
-    /// Loads the content of `whole` from a tier, if one has it.
-    pub(crate) async fn recover(self: &Arc<Self>, whole: Query) -> Option<Content> {
-        if self.tiers.is_empty() {
-            return None;
-        }
-        self.load_whole(whole, UpstreamState::Reachable).await?;
-        self.in_memory(whole)
-    }
-
-    fn in_memory(&self, whole: Query) -> Option<Content> {
-        let hash = match whole.at {
-            At::Hash(hash) => hash,
-            At::Number(number) => match self.view.tracker().lookup(number, self.view.clock().now()) {
-                Lookup::Final(hash) => hash,
-                _ => return None,
-            },
-            At::Tag(_) | At::Tx(_) => return None,
-        };
-        match whole.part {
-            eth::Part::Block => self.good_block(hash, UpstreamState::Reachable).map(Content::Block),
-            _ => self.good_receipts(hash, UpstreamState::Reachable).map(Content::Receipts),
-        }
     }
 
     /// Returns the tier that content was loaded from.

@@ -5,7 +5,6 @@
 //! gauges    gauges of the chain
 //! status    the state of the chain and of verification
 //! inspect   shows and removes cached entries
-//! warm      fetches blocks into the cache when an operator requests them
 //! follower  follows the chain
 //! ```
 
@@ -13,4 +12,3 @@ pub(super) mod follower;
 pub(super) mod gauges;
 pub(super) mod inspect;
 pub(super) mod status;
-pub(super) mod warm;

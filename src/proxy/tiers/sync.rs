@@ -44,10 +44,6 @@ impl TierSync {
         this
     }
 
-    pub(crate) fn tiers(&self) -> &Tiers {
-        &self.tiers
-    }
-
     pub(crate) fn write_back(&self) -> &WriteBack {
         &self.write_back
     }

@@ -3,7 +3,7 @@
 use std::{error::Error, io, iter, sync::Arc};
 
 /// Returns the innermost cause: "connection refused" rather than "error sending request".
-pub(in crate::upstream) fn root_cause(error: &(dyn Error + 'static)) -> Arc<dyn Error + Send + Sync> {
+pub(crate) fn root_cause(error: &(dyn Error + 'static)) -> Arc<dyn Error + Send + Sync> {
     let message = match causes(error).last() {
         Some(cause) if is_no_tls(cause) => NO_TLS.to_owned(),
         Some(cause) => cause.to_string(),
@@ -13,7 +13,9 @@ pub(in crate::upstream) fn root_cause(error: &(dyn Error + 'static)) -> Arc<dyn 
 }
 
 /// Iterates over an error and its sources, the innermost last.
-fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+pub(crate) fn causes<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     iter::successors(Some(error), |&error| error.source())
 }
 
@@ -22,7 +24,7 @@ const NO_TLS: &str =
     "the server does not speak TLS; if the node speaks plain HTTP, write its url with http://";
 
 /// Returns whether the server answered the TLS handshake with something else.
-fn is_no_tls(cause: &(dyn Error + 'static)) -> bool {
+pub(crate) fn is_no_tls(cause: &(dyn Error + 'static)) -> bool {
     // `io::Error` does not return its inner error as its source, and may be nested.
     if let Some(inner) = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         return is_no_tls(inner);

@@ -83,6 +83,21 @@ fn client_builder(url: &EndpointUrl, headers: HeaderMap, config: &Config) -> Cli
     builder
 }
 
+/// Builds a client for a listener of an instance, with a time limit for each request.
+#[expect(clippy::disallowed_methods, reason = "the time limit is set")]
+pub(crate) fn instance_client(timeout: Duration, any_certificate: bool) -> reqwest::Result<Client> {
+    install_tls();
+    Client::builder()
+        .timeout(timeout)
+        .no_proxy()
+        .redirect(redirect::Policy::none())
+        // The blocks that the instance caches need no compressed form for this.
+        .gzip(false)
+        .zstd(false)
+        .tls_danger_accept_invalid_certs(any_certificate)
+        .build()
+}
+
 /// Installs the cryptography provider for the whole process.
 pub(in crate::upstream) fn install_tls() {
     // Fails if a provider is installed already, which does no harm.

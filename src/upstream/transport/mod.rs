@@ -28,6 +28,10 @@ pub use self::{
     url::EndpointUrl,
     ws_heads::{FeedError, HeadFeed, Subscription},
 };
+pub(crate) use self::{
+    cause::{causes, is_no_tls, root_cause},
+    client::instance_client,
+};
 pub(super) use self::{
     reconnect::ConnectionMonitor,
     redact::Secrets,

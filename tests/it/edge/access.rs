@@ -7,25 +7,16 @@ mod keys;
 mod rates;
 mod rules;
 
-use holdfast::http::{KeyConfig, KeyHash};
 use reqwest::{RequestBuilder, StatusCode};
 use serde_json::json;
 
-use crate::support::client::{self, Response};
+use crate::support::{
+    client::{self, Response},
+    proxy::key,
+};
 
 const KEY: &str = "hf_5d41402abc4b2a76b9719d911017c5925d41402abc4b2a76b9719d911017c592";
 const OTHER: &str = "hf_7d793037a0760186574b0282f2f435e77d793037a0760186574b0282f2f435e7";
-
-fn key(name: &str, key: &str) -> KeyConfig {
-    KeyConfig {
-        name: name.to_owned(),
-        sha256: KeyHash::of(key.as_bytes()),
-        allow: None,
-        deny: Vec::new(),
-        rate: None,
-        burst: None,
-    }
-}
 
 fn chain_id(request: RequestBuilder) -> RequestBuilder {
     request.header("content-type", "application/json").body(client::call("eth_chainId"))

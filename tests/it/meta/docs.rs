@@ -12,7 +12,7 @@ use holdfast::config::Sources;
 use crate::support::program::{file, holdfast, output, text};
 
 /// Environment variables that are not configuration keys.
-const BESIDE: [&str; 5] = ["CONFIG", "UPSTREAM_URL", "ADMIN_TOKEN", "IMAGE", "SEED"];
+const BESIDE: [&str; 6] = ["CONFIG", "UPSTREAM_URL", "ADMIN_TOKEN", "KEY", "IMAGE", "SEED"];
 
 /// A valid URL at which no server listens.
 const NOWHERE: &str = "\"http://127.0.0.1:1\"";

@@ -42,6 +42,10 @@ async fn run(command: &str, node: &upstream::Node) {
     };
     let admin = running.as_ref().map(|proxy| proxy.app.admin_address().to_string());
     arguments.extend(admin.iter().flat_map(|admin| ["--admin", admin]));
+    let clients = running.as_ref().map(|proxy| format!("http://{}", proxy.address()));
+    if arguments[0] == "warm" {
+        arguments.extend(clients.iter().flat_map(|clients| ["--url", clients]));
+    }
     if arguments[0] == "serve" {
         arguments.extend(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
     }

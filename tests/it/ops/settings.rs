@@ -126,9 +126,9 @@ async fn listeners_and_admin_commands_take_host_names() {
     assert!(client.ask("eth_chainId", json!([])).await.is_ok());
     let admin = format!("localhost:{}", admin.port());
     success(|| holdfast(&["health", "--ready", "--admin", &admin])).await;
-    assert!(
-        success(|| holdfast(&["warm", "--blocks", "0..0", "--admin", &admin])).await.contains("blocks: ")
-    );
+    let url = format!("http://localhost:{}", rpc.port());
+    let warm = || holdfast(&["warm", "--blocks", "0..0", "--url", &url, "--admin", &admin]);
+    assert!(success(warm).await.contains("blocks: "));
 
     for (wrong, said) in [
         ("8556", "expected an address and a port, such as 127.0.0.1:8556 or localhost:8556"),

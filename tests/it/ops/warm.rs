@@ -2,27 +2,19 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use holdfast::devchain::{Fault, Lie};
-use serde_json::{Value, json};
+use holdfast::{
+    devchain::{Fault, Lie},
+    verify::OnMismatch,
+};
+use serde_json::json;
 
 use crate::support::{
-    client::{self, Response},
-    eventually,
+    client, eventually,
+    method::BLOCK_BY_NUMBER,
     program::{Program, holdfast, output, text},
-    proxy::{self, Proxy},
+    proxy::{self, Proxy, key},
     upstream::{self, Node},
 };
-
-async fn warm(proxy: &Proxy, query: &str) -> Response {
-    Response::of(client::at(&proxy.admin_url(&format!("/warm?{query}"))).post()).await
-}
-
-async fn outcomes(proxy: &Proxy, query: &str) -> [Value; 2] {
-    let warmed = warm(proxy, query).await;
-    assert_eq!(warmed.status, 200, "{}", warmed.text());
-    ["block", "receipts"].map(|piece| warmed.json()[piece]["outcome"].clone())
-}
 
 /// Returns the number of calls for whole blocks and for receipts of blocks.
 fn fetches(node: &Node) -> usize {
@@ -32,102 +24,81 @@ fn fetches(node: &Node) -> usize {
 }
 
 async fn run(proxy: &Proxy, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let admin = proxy.app.admin_address().to_string();
-    let ran = output(holdfast(&[&["warm", "--admin", &admin], arguments].concat())).await;
+    let (url, admin) = (proxy.url(), proxy.app.admin_address().to_string());
+    let ran = output(holdfast(&[&["warm", "--url", &url, "--admin", &admin], arguments].concat())).await;
     (ran.status.code(), text(&ran.stdout), text(&ran.stderr))
 }
 
+/// Reads the head in full, so that only the reads of the command meet what a test does to the node later.
+async fn know_the_head(proxy: &Proxy) {
+    client::http(proxy).ask(BLOCK_BY_NUMBER, json!(["latest", true])).await.unwrap();
+    client::http(proxy).ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await.unwrap();
+}
+
 #[tokio::test]
-async fn each_block_is_warmed_with_one_fetch() {
-    let node = upstream::devchain().blocks(30, 2).run().await;
-    let proxy = proxy::new().upstream(&node).run().await;
-    for block in 1..=5 {
-        let warmed = warm(&proxy, &format!("block={block}&receipts=true")).await.json();
-        assert_eq!(warmed["hash"], json!(node.hash_at(block).unwrap()));
-        for piece in ["block", "receipts"] {
-            assert_eq!(warmed[piece]["outcome"], "fetched", "{warmed}");
-            assert!(warmed[piece]["bytes"].as_u64().unwrap() > 500, "{warmed}");
+async fn wrong_block_is_reported_with_a_reason() {
+    // A block with a false state root is wrong on a listed Ethereum chain, and unprovable elsewhere.
+    for (chain_id, rejects, why) in [
+        (7, false, "the answer cannot be verified"),
+        (1, false, "cannot be verified"),
+        (1, true, "failed verification"),
+    ] {
+        let node = upstream::devchain().config(|config| config.chain_id = chain_id).blocks(30, 2).run().await;
+        let proxy = proxy::new().upstream(&node).config(|config| {
+            config.verify.on_mismatch = if rejects { OnMismatch::Reject } else { OnMismatch::Pass };
+        });
+        let proxy = proxy.run().await;
+        know_the_head(&proxy).await;
+        let lie = Lie::Field("stateRoot".to_owned(), json!(format!("0x{}", "77".repeat(32))));
+        node.fail(lie).on(r#"eth_getBlockByNumber["0x2",true]"#).always();
+        let (code, said, _) = run(&proxy, &["--blocks", "2..2", "--receipts"]).await;
+        assert_eq!(code, Some(1));
+        assert!(said.starts_with("blocks: 0 fetched, 0 already cached, 0 failed\n"), "{said}");
+        assert!(said.contains("not cached: 2 (") && said.contains(why), "{said}");
+        assert_eq!(
+            client::http(&proxy).get(&proxy.admin_url("/lookup?q=2")).await.json()["blocks"],
+            json!([])
+        );
+    }
+}
+
+#[tokio::test]
+async fn command_sends_its_key_and_shows_no_secret() {
+    let node = upstream::devchain().blocks(9, 1).run().await;
+    let keyed = proxy::new()
+        .upstream(&node)
+        .config(|config| config.http.keys = vec![key("warm", "SECRETKEY")])
+        .run()
+        .await;
+    let (url, admin) = (keyed.url(), keyed.app.admin_address().to_string());
+    let secret = format!("{url}/k/SECRETKEY");
+    for (url, key, is_allowed) in [
+        (&url, None, false),
+        (&url, Some("SECRETKEY"), true),
+        (&url, Some("OTHER"), false),
+        (&secret, None, true),
+    ] {
+        let mut command = holdfast(&["warm", "--blocks", "1..20", "--url", url, "--admin", &admin]);
+        if let Some(key) = key {
+            command.env("HOLDFAST_KEY", key);
         }
+        let ran = output(command).await;
+        let said = format!("{}{}", text(&ran.stdout), text(&ran.stderr));
+        assert_eq!(said.contains("key"), !is_allowed, "{said}");
+        assert_eq!(said.contains("the chain ends at 9"), is_allowed, "{said}");
+        assert!(!said.contains("SECRET"), "{said}");
     }
-    assert_eq!(fetches(&node), 10);
-    let asked = node.calls_total();
-    for block in 1..=5 {
-        assert_eq!(outcomes(&proxy, &format!("block={block}&receipts=true")).await, ["present", "present"]);
-        assert_eq!(outcomes(&proxy, &format!("block={block:#x}")).await, [json!("present"), Value::Null]);
+    for (url, why) in [
+        ("127.0.0.1:SECRET", "--url: "),
+        ("ftp://127.0.0.1/SECRET", "the scheme must be http or https"),
+        (&format!("http://{admin}/SECRET"), "answers with HTTP status 405"),
+        (&format!("{}/", node.url()), "the answer has no cache-status"),
+    ] {
+        let ran = output(holdfast(&["warm", "--blocks", "1..2", "--url", url, "--admin", &admin])).await;
+        let said = format!("{}{}", text(&ran.stdout), text(&ran.stderr));
+        assert_eq!(ran.status.code(), Some(1), "{said}");
+        assert!(said.contains(why) && !said.contains("SECRET"), "{said}");
     }
-    assert_eq!(node.calls_total(), asked, "the second time costs nothing");
-    let hit = client::http(&proxy).call("eth_getBlockByNumber", json!(["0x5", true])).await;
-    assert_eq!(hit.header("cache-status"), Some("holdfast; hit; detail=block"));
-    let status = client::http(&proxy).get(&proxy.admin_url("/status")).await.json();
-    assert_eq!(
-        (&status["calls"], &status["saved"]["follow_calls"]),
-        (&json!(1), &json!(10)),
-        "warming does not count as calls of clients"
-    );
-}
-
-#[tokio::test]
-async fn equal_warm_requests_share_a_fetch_up_to_a_limit() {
-    let node = upstream::devchain().blocks(30, 2).run().await;
-    let proxy = proxy::new().upstream(&node).run().await;
-    warm(&proxy, "block=latest").await;
-    let before = fetches(&node);
-    node.fail(Fault::Delay(Duration::from_secs(3))).on("eth_getBlockByNumber").always();
-    let warmed = join_all((0..20).map(|_| warm(&proxy, "block=3"))).await;
-    let (done, turned_away): (Vec<_>, Vec<_>) = warmed.iter().partition(|warmed| warmed.status == 200);
-    assert_eq!((done.len(), turned_away.len(), fetches(&node) - before), (16, 4, 1));
-    for warmed in turned_away {
-        assert_eq!((warmed.status.as_u16(), warmed.header("retry-after")), (503, Some("1")));
-    }
-}
-
-#[tokio::test]
-async fn unwarmed_blocks_are_reported_with_a_reason() {
-    let node = upstream::devchain().blocks(30, 2).run().await;
-    let proxy = proxy::new().upstream(&node).run().await;
-    let newest = warm(&proxy, "block=latest").await.json();
-    assert_eq!((&newest["number"], &newest["block"]["outcome"]), (&json!(30), &json!("fetched")));
-    let above = warm(&proxy, "block=31").await.json();
-    assert_eq!((&above["block"]["outcome"], &above["block"]["head"]), (&json!("above"), &json!(30)));
-
-    node.fail(Fault::RateLimited { retry_after: Some(7) }).on("eth_getBlockByNumber").once();
-    let limited = warm(&proxy, "block=2").await;
-    assert_eq!(limited.status, 429, "{}", limited.text());
-    assert!(limited.header("retry-after").unwrap().parse::<u64>().unwrap() > 3);
-
-    for query in ["", "block=", "block=soon", "block=1&receipts=yes", "block=0x1234567890123456789"] {
-        let refused = warm(&proxy, query).await;
-        assert_eq!(refused.status, 400, "{query}");
-        assert!(refused.text().contains("expected /warm?block=19000000"), "{}", refused.text());
-    }
-}
-
-#[tokio::test]
-async fn wrong_block_is_not_stored_or_refetched_at_once() {
-    // A block with a false state root is wrong only on a listed Ethereum chain; elsewhere it is unprovable.
-    for (chain_id, first) in [(7, "the block cannot be proved"), (1, "the answer failed verification")] {
-        wrong_is_not_kept(chain_id, first).await;
-    }
-}
-
-async fn wrong_is_not_kept(chain_id: u64, first: &str) {
-    let node = upstream::devchain().config(|config| config.chain_id = chain_id).blocks(30, 2).run().await;
-    let proxy = proxy::new().upstream(&node).run().await;
-    warm(&proxy, "block=latest").await;
-    let lie = Lie::Field("stateRoot".to_owned(), json!(format!("0x{}", "77".repeat(32))));
-    node.fail(lie).on("eth_getBlockByNumber").always();
-    let asked = fetches(&node);
-    for why in [first, "less than a minute ago"] {
-        let told = warm(&proxy, "block=2&receipts=true").await.json();
-        assert_eq!(told["block"]["outcome"], "unkept", "{told}");
-        assert!(told["block"]["reason"].as_str().unwrap().contains(why), "{told}");
-        assert_eq!(told["receipts"]["reason"], "the block is not cached");
-    }
-    assert_eq!(fetches(&node), asked + 1);
-    assert_eq!(client::http(&proxy).get(&proxy.admin_url("/lookup?q=2")).await.json()["blocks"], json!([]));
-    let (code, said, _) = run(&proxy, &["--blocks", "2..2"]).await;
-    assert_eq!(code, Some(1));
-    assert!(said.contains("not cached: 2 (fetched less than a minute ago"), "{said}");
 }
 
 #[tokio::test]
@@ -142,8 +113,7 @@ async fn command_warms_a_range_and_skips_present_blocks() {
     let (code, said, error) =
         run(&proxy, &["--blocks", "6..latest", "--receipts", "--concurrency", "16"]).await;
     assert_eq!(code, Some(0), "{said}{error}");
-    // The command has already made the instance fetch the newest block, to learn its number.
-    assert!(said.starts_with("blocks: 29 fetched, 6 already cached, 0 failed\n"), "{said}");
+    assert!(said.starts_with("blocks: 30 fetched, 5 already cached, 0 failed\n"), "{said}");
     assert_eq!(fetches(&node), 80);
     let asked = fetches(&node);
     let (_, said, _) = run(&proxy, &["--blocks", "0x1..24"]).await;
@@ -153,8 +123,7 @@ async fn command_warms_a_range_and_skips_present_blocks() {
     let (code, said, _) = run(&proxy, &["--blocks", "39..45"]).await;
     assert_eq!(code, Some(1));
     assert!(
-        said.contains("stopped early: the chain ends at 40")
-            && said.contains("warm --blocks 41..45 --admin "),
+        said.contains("stopped early: the chain ends at 40") && said.contains("warm --blocks 41..45 --url "),
         "{said}"
     );
     for (blocks, why) in [("5", "expected A..B, both ends included"), ("5..3", "5 is after 3")] {
@@ -168,7 +137,7 @@ async fn command_warms_a_range_and_skips_present_blocks() {
 async fn command_waits_for_limits_and_retries_failures() {
     let node = upstream::devchain().blocks(40, 1).run().await;
     let proxy = proxy::new().upstream(&node).run().await;
-    warm(&proxy, "block=latest").await;
+    know_the_head(&proxy).await;
     node.fail(Fault::RateLimited { retry_after: Some(3) }).on("eth_getBlockByNumber").once();
     let (code, said, error) = run(&proxy, &["--blocks", "1..3"]).await;
     assert_eq!(code, Some(0), "{said}{error}");
@@ -184,10 +153,11 @@ async fn command_waits_for_limits_and_retries_failures() {
 async fn interrupted_command_prints_how_to_continue() {
     let node = upstream::devchain().blocks(60, 1).run().await;
     let proxy = proxy::new().upstream(&node).run().await;
-    warm(&proxy, "block=latest").await;
+    know_the_head(&proxy).await;
     node.fail(Fault::Delay(Duration::from_millis(100))).on("eth_getBlockByNumber").always();
     let admin = proxy.app.admin_address().to_string();
-    let arguments = ["warm", "--blocks", "1..40", "--concurrency", "2", "--admin", &admin];
+    let url = proxy.url();
+    let arguments = ["warm", "--blocks", "1..40", "--concurrency", "2", "--url", &url, "--admin", &admin];
     let mut program = Program::start(holdfast(&arguments));
     eventually("some are there", async || fetches(&node) > 6).await;
     program.signal(rustix::process::Signal::INT);
@@ -195,7 +165,7 @@ async fn interrupted_command_prints_how_to_continue() {
     let said = program.said();
     let command =
         said.lines().find(|line| line.starts_with("  holdfast warm ")).unwrap_or_else(|| panic!("{said}"));
-    assert!(command.ends_with(&format!("..40 --concurrency 2 --admin {admin}")), "{command}");
+    assert!(command.ends_with(&format!("..40 --concurrency 2 --url {url} --admin {admin}")), "{command}");
 
     node.clear_faults();
     let before = fetches(&node);

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use holdfast::{
     app::App,
     config::{Config, Sources},
+    http::{KeyConfig, KeyHash},
     upstream::EndpointConfig,
 };
 
@@ -97,5 +98,17 @@ impl Proxy {
     /// Returns a sample of `/metrics`.
     pub async fn metric(&self, sample: &str) -> u64 {
         client::metric(&self.admin_url(""), sample).await
+    }
+}
+
+/// Returns the configuration of an API key.
+pub fn key(name: &str, key: &str) -> KeyConfig {
+    KeyConfig {
+        name: name.to_owned(),
+        sha256: KeyHash::of(key.as_bytes()),
+        allow: None,
+        deny: Vec::new(),
+        rate: None,
+        burst: None,
     }
 }

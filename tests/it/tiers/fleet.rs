@@ -162,44 +162,6 @@ fn is_fetch((method, params): &(&str, Value)) -> bool {
 }
 
 #[tokio::test]
-async fn warming_writes_entries_missed_during_an_outage() {
-    let Some(server) = redis("warming_writes_entries_missed_during_an_outage") else { return };
-    let mut server = server.run().await;
-    let node = upstream::devchain().blocks(60, 2).run().await;
-    let shared = |config: &mut Config| config.cache.redis = Some(server.config());
-    let first = proxy::new().upstream(&node).config(shared).run().await;
-    client::http(&first).ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await.unwrap();
-    let config = server.config();
-    server.kill();
-    ask_all(&client::http(&first), &node, 1..=20).await;
-    server.start().await;
-    let written = r#"holdfast_tier_writes_total{tier="redis",outcome="written"}"#;
-    let before = first.metric(written).await;
-    eventually("the proxy writes to Redis again", async || {
-        let warmed = client::at(&first.admin_url("/warm?block=1&receipts=true")).send("").await;
-        warmed.status.as_u16() == 200 && first.metric(written).await >= before + 2
-    })
-    .await;
-    let asked = fetches(&node);
-    for at in 1..=20 {
-        let path = format!("/warm?block={at}&receipts=true");
-        let told = client::at(&first.admin_url(&path)).send("").await;
-        assert!(told.text().contains("present"), "{}", told.text());
-    }
-    assert_eq!(fetches(&node), asked);
-    kept(&first, "redis", 40).await;
-    let shared = |to: &mut Config| to.cache.redis = Some(config.clone());
-    let second = proxy::new().upstream(&node).config(shared).run().await;
-    confirmed(&second).await;
-    let client = client::http(&second);
-    for at in 1..=20 {
-        client.ask(BLOCK_BY_NUMBER, json!([number(at), true])).await.unwrap();
-        client.ask(RECEIPTS, json!([number(at)])).await.unwrap();
-    }
-    assert_eq!(fetches(&node), asked, "all entries were in Redis");
-}
-
-#[tokio::test]
 async fn unproved_entries_are_refetched_when_final_and_shared() {
     let test = "unproved_entries_are_refetched_when_final_and_shared";
     let Some(server) = redis(test) else { return };

@@ -72,9 +72,11 @@ async fn disk_that_turns_read_only_answers_and_recovers() {
     eventually("writes pause", async || proxy.metric(WRITING).await == 0).await;
     let written = proxy.metric(WRITTEN).await;
     let admin = proxy.app.admin_address().to_string();
+    let url = proxy.url();
     // The command also reports the failing tier for blocks that are already present.
     for blocks in ["1..5", "11..15"] {
-        let warmed = output(holdfast(&["warm", "--blocks", blocks, "--admin", &admin])).await;
+        let arguments = ["warm", "--blocks", blocks, "--url", &url, "--admin", &admin];
+        let warmed = output(holdfast(&arguments)).await;
         let said = text(&warmed.stdout);
         assert_eq!(warmed.status.code(), Some(1), "{said}");
         assert!(said.contains("writes to disk fail, so some blocks may be missing there;"), "{said}");

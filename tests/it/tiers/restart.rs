@@ -11,6 +11,7 @@ use crate::support::{
     client, eventually,
     method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPTS},
     process,
+    program::{holdfast, output, text},
     proxy::Proxy,
     tiers::{
         ask_all, calls, confirmed, directory, fetches, files, fill, finalize, kept, number, on_disk, start,
@@ -204,11 +205,10 @@ async fn warming_fills_the_disk_without_repeated_fetches() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     let warm = async |proxy: &Proxy| {
-        for at in 1..=40 {
-            let path = format!("/warm?block={at}&receipts=true");
-            let told = client::at(&proxy.admin_url(&path)).send("").await;
-            assert_eq!(told.status.as_u16(), 200, "{}", told.text());
-        }
+        let (url, admin) = (proxy.url(), proxy.app.admin_address().to_string());
+        let arguments = ["warm", "--blocks", "1..40", "--receipts", "--url", &url, "--admin", &admin];
+        let warmed = output(holdfast(&arguments)).await;
+        assert!(warmed.status.success(), "{}{}", text(&warmed.stdout), text(&warmed.stderr));
     };
     let first = start(&node, &data, true).await;
     confirmed(&first).await;
