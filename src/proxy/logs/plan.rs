@@ -58,6 +58,8 @@ pub(super) enum Attempt {
     Answered(Answered),
     /// The chain changed.
     Changed,
+    /// A tag no longer means the block that the plan took for it, because another call resolved it anew.
+    Moved,
     /// The upstream lags behind a block that it searched. The error names this block.
     Lagging(CallError),
     /// The node must answer the call.

@@ -62,7 +62,7 @@ where
             };
             match attempt {
                 Attempt::Answered(answered) => return Ok(answered),
-                Attempt::Changed => error = CallError::Changed,
+                Attempt::Changed | Attempt::Moved => error = CallError::Changed,
                 Attempt::Lagging(lagging) => error = lagging,
                 Attempt::Forward => return self.by_node(&request, call).await,
             }
@@ -254,7 +254,7 @@ where
         // Commit no tag if the other has moved already: a committed tag cannot be resolved anew.
         let are_pinned = tagged.iter().all(|(tag, link)| packet.tag(*tag) == Some(*link));
         if !are_pinned || !tagged.iter().all(|(tag, link)| packet.commit(*tag, *link)) {
-            return Ok(Attempt::Changed);
+            return Ok(Attempt::Moved);
         }
         if let Some((number, block)) = plan.named().last().filter(|_| plan.is_forwarded()) {
             tools.view.tell(Home { number, block });

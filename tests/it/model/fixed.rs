@@ -880,3 +880,21 @@ fn head_rests_on_the_safe_block_of_a_state_before_the_last() {
     ];
     run(ORDINARY, &steps).unwrap();
 }
+
+/// The first head of all arrives while logs of a batch are read from `safe` to `latest`, and `safe` is resolved anew.
+#[test]
+fn safe_of_a_range_may_move_while_latest_is_in_use() {
+    let latest = Span::Tags { from: Place::Latest, to: Place::Latest };
+    let both = Span::Tags { from: Place::Safe, to: Place::Latest };
+    let steps = [
+        Step::BatchAcross {
+            questions: vec![Question::BlockByNumber(Place::Latest, true), all_logs(latest), all_logs(both)],
+            depth: 1,
+            length: 1,
+        },
+        Step::Mine(1, 0),
+        Step::ClearFaults,
+        Step::Slow { late: false, millis: 20 },
+    ];
+    run(ORDINARY, &steps).unwrap();
+}
