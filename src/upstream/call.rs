@@ -77,7 +77,7 @@ pub struct AcceptedAnswer {
     pub answer: Answer,
     /// The verdict of the check; `None` if nothing was verified.
     pub verdict: Option<Verdict>,
-    /// The endpoint that gave the answer; `None` for an error that stands for its answer.
+    /// The endpoint that gave the answer; `None` if the answer is an error object from a failed attempt.
     pub by: Option<EndpointId>,
 }
 
@@ -206,7 +206,7 @@ impl Call {
 // === impl AcceptedAnswer ===
 
 impl AcceptedAnswer {
-    /// An answer that nothing has verified, and that no endpoint is known to stand for.
+    /// An answer without a verdict, from an endpoint that is not known.
     pub fn unverified(answer: Answer) -> Self {
         Self { answer, verdict: None, by: None }
     }

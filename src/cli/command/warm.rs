@@ -1,11 +1,14 @@
 //! `holdfast warm`
 
-use std::{collections::BTreeSet, net::IpAddr, time::Duration};
+mod done;
+mod keeping;
+mod rpc;
+
+use std::{collections::BTreeSet, time::Duration};
 
 use bytesize::ByteSize;
 use clap::{Args, value_parser};
 use futures_util::future;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use parking_lot::Mutex;
 use reqwest::Url;
 use serde_json::{Value, json};
@@ -14,37 +17,26 @@ use tokio::{
     time::{self, Instant},
 };
 
+use self::{
+    done::{Count, Done},
+    keeping::Keeping,
+    rpc::{ATTEMPTS, BLOCK, Kept, RECEIPTS, Reply, RpcClient, Trouble, USUAL_WAIT},
+};
 use crate::cli::{
-    admin::AdminTarget,
-    blocks::Blocks,
-    client::{Advice, InstanceClient},
-    failure::Failure,
-    numbers::Numbers,
-    output::say,
-    progress::Progress,
-    runtime::run,
-    signal::StopSignals,
+    admin::AdminTarget, blocks::Blocks, failure::Failure, numbers::Numbers, output::say, progress::Progress,
+    runtime::run, signal::StopSignals,
 };
 use crate::{
     backoff::Backoff,
-    config::{Config, ENV_KEY, LogConfig},
+    config::{ENV_KEY, LogConfig},
     display::{RoughDuration, Wait},
 };
-
-/// Time limit of a request. It is longer than the time that the instance itself waits for its upstream.
-const TIMEOUT: Duration = Duration::from_secs(120);
-
-/// Number of attempts to fetch one block, if the failures may be temporary.
-const ATTEMPTS: u32 = 5;
 
 /// Pauses between attempts: half a second, doubled each time.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(4));
 
 /// Longest time that one block may wait because of rate limits.
 const PATIENCE: Duration = Duration::from_secs(600);
-
-/// Wait after a reply with status 429 or 503 that has no `retry-after`.
-const USUAL_WAIT: Duration = Duration::from_secs(1);
 
 /// Number of failed blocks in a row after which the command gives up.
 const MOST_FAILED_IN_A_ROW: u32 = 10;
@@ -57,14 +49,11 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 const DEFAULT_CONCURRENCY: u8 = 4;
 
-const BLOCK: &str = "eth_getBlockByNumber";
-const RECEIPTS: &str = "eth_getBlockReceipts";
-
 /// Have a running instance fetch blocks before clients ask for them.
 ///
-/// Sends the calls that a client would send, and reads in their responses what is cached. Blocks that are in memory, on
-/// disk or in Redis already cost no upstream call, so a run that was stopped can continue later, with the command that
-/// it prints. Blocks that are not final yet may have to be fetched again.
+/// Sends ordinary calls. The header cache-status of each response shows whether the block is cached. Blocks that are in
+/// memory, on disk or in Redis already cost no upstream call, so a run that was stopped can continue later, with the
+/// command that it prints. Blocks that are not final yet may have to be fetched again.
 ///
 /// Exits with 0 if all blocks are cached, with 1 if some are not, with 130 if it was stopped (ctrl-c).
 #[derive(Debug, Args)]
@@ -94,11 +83,6 @@ pub(in crate::cli) struct WarmArgs {
     target: AdminTarget,
 }
 
-const ADVICE: Advice = Advice {
-    address: "use the URL of the client listener, with https:// if it speaks TLS (tls)",
-    plain: "write the URL with http:// unless tls is set",
-};
-
 const EXAMPLES: &str = "\
 Examples:
   holdfast warm --blocks 19000000..19000999              a thousand blocks
@@ -112,62 +96,6 @@ struct Run {
     progress: Progress,
     stop: watch::Sender<bool>,
     state: Mutex<State>,
-}
-
-/// Client of the client listener.
-struct RpcClient {
-    client: InstanceClient,
-    /// Host and port, for messages.
-    address: String,
-    headers: HeaderMap,
-}
-
-/// Answer of the instance to a call.
-struct Reply {
-    /// `None` for an error.
-    result: Option<Value>,
-    kept: Kept,
-}
-
-/// Whether the content of an answer is cached.
-enum Kept {
-    /// Fetched now, with this many bytes.
-    Fetched(u64),
-    Present,
-    /// Not cached, for this reason. An immediate retry would not help.
-    No(String),
-}
-
-/// Reason why a call has no answer.
-enum Trouble {
-    /// The instance or its upstream limits calls. All workers should wait.
-    Limit(Duration, String),
-    /// A failure that may be temporary.
-    Failure(String),
-    /// The instance does not answer.
-    Unreachable(String),
-    /// A failure that further calls would meet, too.
-    Fatal(String),
-}
-
-/// Results so far.
-#[derive(Default)]
-struct Done {
-    blocks: Count,
-    receipts: Count,
-    bytes: u64,
-    failed: BTreeSet<u64>,
-    unkept: BTreeSet<u64>,
-    /// Reason of the last failure.
-    why_failed: String,
-    /// Reason why the last of the uncached blocks was not cached.
-    why_unkept: String,
-}
-
-#[derive(Default)]
-struct Count {
-    fetched: u64,
-    present: u64,
 }
 
 struct State {
@@ -204,7 +132,7 @@ impl WarmArgs {
         run(&LogConfig::default(), async move {
             let mut stop = StopSignals::listen()
                 .map_err(|error| Failure::Other(format!("cannot install signal handlers: {error}")))?;
-            let client = self.client()?;
+            let client = RpcClient::new(self.url.as_deref(), self.key.as_deref())?;
             let last = match self.blocks.to {
                 Some(last) => last,
                 None => tokio::select! {
@@ -217,38 +145,6 @@ impl WarmArgs {
                 return Err(Failure::Other(format!("the chain ends at {last}, before {from}")));
             }
             Run::new(self, client, last).run(stop).await
-        })
-    }
-
-    fn client(&self) -> Result<RpcClient, Failure> {
-        let bad = |why: &str| Failure::Other(format!("--url: {why}, such as http://127.0.0.1:8555"));
-        let url = self.url.clone().unwrap_or_else(|| format!("http://{}", Config::default().listen));
-        // The URL may hold a key, so no message shows it.
-        let url = Url::parse(&url).map_err(|_| bad("expected the URL of the client listener"))?;
-        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-            return Err(bad("the scheme must be http or https"));
-        }
-        let mut headers =
-            HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
-        if let Some(key) = &self.key {
-            let bad = || Failure::Other(format!("--key or {ENV_KEY} has characters that no header allows"));
-            let mut bearer: HeaderValue = format!("Bearer {}", key.trim()).parse().map_err(|_| bad())?;
-            bearer.set_sensitive(true);
-            headers.insert(header::AUTHORIZATION, bearer);
-        }
-        // A certificate seldom names loopback.
-        let is_loopback = url.host_str().is_some_and(|host| {
-            host == "localhost"
-                || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
-        });
-        // Plain HTTP needs no root certificates, and a small container has none.
-        let any_certificate = is_loopback || url.scheme() == "http";
-        let port = url.port_or_known_default().unwrap_or_default();
-        let address = format!("{}:{port}", url.host_str().unwrap_or_default());
-        Ok(RpcClient {
-            client: InstanceClient::new(url, TIMEOUT, any_certificate, ADVICE)?,
-            address,
-            headers,
         })
     }
 
@@ -268,102 +164,6 @@ impl WarmArgs {
             command.push_str(&format!(" --url {}", if is_plain { url } else { "URL" }));
         }
         command + &self.target.flags()
-    }
-}
-
-// === impl RpcClient ===
-
-impl RpcClient {
-    /// Returns the number of the newest block.
-    async fn latest(&self) -> Result<u64, Failure> {
-        let mut attempt = 1;
-        loop {
-            let (pause, why) = match self.call("eth_blockNumber", json!([])).await {
-                Ok(Reply { result, .. }) => {
-                    let number = result.as_ref().and_then(|result| result.as_str()?.strip_prefix("0x"));
-                    let number = number.and_then(|number| u64::from_str_radix(number, 16).ok());
-                    return number.ok_or_else(|| Failure::Other("the newest block has no number".to_owned()));
-                }
-                Err(Trouble::Limit(wait, why)) => (wait, why),
-                Err(Trouble::Failure(why) | Trouble::Unreachable(why)) => (USUAL_WAIT, why),
-                Err(Trouble::Fatal(why)) => return Err(Failure::Other(why)),
-            };
-            if attempt == ATTEMPTS {
-                return Err(Failure::Other(why));
-            }
-            attempt += 1;
-            time::sleep(pause).await;
-        }
-    }
-
-    /// Sends one call, and reads from its response whether the content is cached.
-    async fn call(&self, method: &str, params: Value) -> Result<Reply, Trouble> {
-        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
-        let sent = self.client.send(Method::POST, "", self.headers.clone(), call).await;
-        let response = sent.map_err(|why| Trouble::Unreachable(format!("{}: {why}", self.address)))?;
-        let status = response.status;
-        let reply: Option<Value> = serde_json::from_slice(&response.body).ok();
-        let error = reply.as_ref().and_then(|reply| reply.get("error"));
-        if error.is_some() || status != StatusCode::OK {
-            let why = error.and_then(|error| error["message"].as_str()).map_or_else(
-                || format!("{} answers with HTTP status {status}; {}", self.address, ADVICE.address),
-                str::to_owned,
-            );
-            return match status {
-                StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-                    let wait = response.retry_after().unwrap_or(USUAL_WAIT);
-                    Err(Trouble::Limit(wait.max(USUAL_WAIT), why))
-                }
-                status if status.is_server_error() => Err(Trouble::Failure(why)),
-                // Without this method, no block can be fetched.
-                StatusCode::OK if method == BLOCK && error.is_some_and(|error| error["code"] == -32601) => {
-                    Err(Trouble::Fatal(why))
-                }
-                StatusCode::OK => Ok(Reply { result: None, kept: Kept::No(why) }),
-                _ => Err(Trouble::Fatal(why)),
-            };
-        }
-        let Some(cache_status) = response.headers.get("cache-status").and_then(|status| status.to_str().ok())
-        else {
-            let why = format!("{}: the answer has no cache-status, so this is not Holdfast", self.address);
-            return Err(Trouble::Fatal(format!("{why}; {}", ADVICE.address)));
-        };
-        let kept = if cache_status.contains("hit") || cache_status.contains("fwd=stale") {
-            Kept::Present
-        } else if cache_status.contains("stored") {
-            Kept::Fetched(response.body.len() as u64)
-        } else if cache_status.contains("collapsed") && method != "eth_blockNumber" {
-            // Another call had begun the fetch; the next call shows whether the content is cached.
-            return Err(Trouble::Failure("another client fetches this block".to_owned()));
-        } else {
-            Kept::No(
-                "the answer cannot be verified, or the cache has no room for it; see the log of the instance"
-                    .to_owned(),
-            )
-        };
-        Ok(Reply { result: reply.map(|mut reply| reply["result"].take()), kept })
-    }
-}
-
-// === impl Done ===
-
-impl Done {
-    /// Adds the answers for one block.
-    fn take(&mut self, number: u64, block: Kept, receipts: Option<Kept>) {
-        for (kept, count) in [(Some(block), &mut self.blocks), (receipts, &mut self.receipts)] {
-            match kept {
-                Some(Kept::Fetched(bytes)) => {
-                    count.fetched += 1;
-                    self.bytes += bytes;
-                }
-                Some(Kept::Present) => count.present += 1,
-                Some(Kept::No(why)) => {
-                    self.unkept.insert(number);
-                    self.why_unkept = why;
-                }
-                None => {}
-            }
-        }
     }
 }
 
@@ -601,48 +401,5 @@ impl Run {
             (false, true) => Ok(()),
             (false, false) => Err(Failure::Said),
         }
-    }
-}
-
-/// Where the instance stores the blocks that it fetched.
-#[derive(Default)]
-struct Keeping {
-    /// Size of the cache in memory, if no tier stores the blocks.
-    memory: Option<u64>,
-    /// Tiers whose writes fail.
-    unwritten: Vec<String>,
-    /// Tiers that are not confirmed for this chain, and store nothing.
-    unused: Vec<String>,
-    /// Number of writes to tiers that the instance has dropped so far.
-    dropped: u64,
-}
-
-// === impl Keeping ===
-
-impl Keeping {
-    async fn of(target: &AdminTarget) -> Self {
-        let read = async {
-            let client = target.client(ENDING).ok()?;
-            let status = client.get("/status").await.ok()?.value("/status").ok()?;
-            Some((status, client.get("/metrics").await.ok()?.text))
-        };
-        let Some((status, metrics)) = read.await else { return Self::default() };
-        let tiers = status["tiers"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let names = |is_one: &dyn Fn(&Value) -> bool| {
-            let some = tiers.iter().filter(|tier| is_one(tier)).filter_map(|tier| tier["tier"].as_str());
-            some.map(str::to_owned).collect::<Vec<_>>()
-        };
-        let unwritten = names(&|tier| tier["writing"] == false);
-        let unused = names(&|tier| tier["writing"] == true && tier["confirmed"] == false);
-        let is_all = unwritten.len() + unused.len() == tiers.len();
-        let memory = status["cache"]["capacity"].as_u64().filter(|_| is_all);
-        let is_dropped = |line: &&str| {
-            line.starts_with("holdfast_tier_writes_total{") && line.contains(r#"outcome="dropped""#)
-        };
-        let dropped = metrics
-            .lines()
-            .filter(is_dropped)
-            .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
-        Self { memory, unwritten, unused, dropped: dropped.sum() }
     }
 }

@@ -29,7 +29,7 @@ async fn run(proxy: &Proxy, arguments: &[&str]) -> (Option<i32>, String, String)
     (ran.status.code(), text(&ran.stdout), text(&ran.stderr))
 }
 
-/// Reads the head in full, so that only the reads of the command meet what a test does to the node later.
+/// Reads the head in full, so that faults of the node meet only the calls of the command.
 async fn know_the_head(proxy: &Proxy) {
     client::http(proxy).ask(BLOCK_BY_NUMBER, json!(["latest", true])).await.unwrap();
     client::http(proxy).ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await.unwrap();
