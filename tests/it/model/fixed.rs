@@ -1,5 +1,7 @@
 //! Programs that once failed, or that random generation reaches too rarely.
 
+use holdfast::chain::Tracker;
+
 use super::{
     Node, ORDINARY, Setting, run,
     step::{Again, Failure, Finality, LogFilter, LogQuery, Pick, Place, Question, Span, Step},
@@ -897,4 +899,33 @@ fn safe_of_a_range_may_move_while_latest_is_in_use() {
         Step::Slow { late: false, millis: 20 },
     ];
     run(ORDINARY, &steps).unwrap();
+}
+
+/// The chain grows while a batch resolves `latest` and `safe`. The blocks of a longer gap are not fetched, so that no parent
+/// hashes link `safe` to the head before it.
+#[test]
+fn tags_are_in_order_after_growth_by_a_gap_that_is_fetched() {
+    for growth in [Tracker::MAX_GAP as usize + 1, Tracker::MAX_GAP as usize + 2] {
+        let steps = [
+            Step::Ask(Question::BlockByNumber(Place::Below(0), false)),
+            Step::Mine(growth, 0),
+            Step::StartBatch(vec![
+                Question::BlockByNumber(Place::Safe, false),
+                Question::Header(Place::Latest),
+            ]),
+        ];
+        run(Setting { followed: true, ..ORDINARY }, &steps)
+            .unwrap_or_else(|error| panic!("{growth}: {error}"));
+        let questions =
+            vec![Question::BlockByNumber(Place::Latest, false), Question::BlockByNumber(Place::Safe, true)];
+        let steps = [
+            Step::Send,
+            Step::BatchAcross { questions, depth: 1, length: 1 },
+            Step::Mine(growth, 0),
+            Step::Ask(Question::BlockNumber),
+            Step::Wait(0),
+        ];
+        run(Setting { development: true, ..ORDINARY }, &steps)
+            .unwrap_or_else(|error| panic!("{growth}: {error}"));
+    }
 }

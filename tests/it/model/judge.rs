@@ -32,7 +32,7 @@
 //! - If the hashes of the blocks do not match their content, the same rules hold: the model reads the answers with the true
 //!   hashes in the place of those that the node shows.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use bytes::Bytes;
 use holdfast::jsonrpc::{Answer, read_answers};
@@ -42,6 +42,7 @@ use tokio::time::Instant;
 use super::{
     FAILURES, Run, shorten,
     sources::is_forwarded,
+    step::{Place, Question},
     tags::judge_tags,
     world::{Call, Hash, State, TOO_BIG, World},
 };
@@ -149,8 +150,11 @@ impl Run<'_> {
         }
         let answers: Option<Vec<_>> = answers.into_iter().map(|answer| answer.answer).collect();
         let answers = answers.ok_or("neither result nor error")?;
+        let mut tags: HashSet<Place> = asked.iter().flat_map(|asked| asked.call.tags()).collect();
+        let asks_for_the_head = |asked: &Asked| matches!(asked.call.question, Question::BlockNumber);
+        tags.extend(asked.iter().any(asks_for_the_head).then_some(Place::Latest));
         for (asked, answer) in asked.iter().zip(&answers) {
-            self.judge_answer(asked, answer, finished)?;
+            self.judge_answer(asked, answer, finished, tags.len() > 1)?;
         }
         // While the chain is regressed, or the node is unknown, the proxy forwards calls unchanged.
         if self.world.restarted || asked.iter().any(|asked| self.is_regressed(asked, finished.at)) {
@@ -159,7 +163,13 @@ impl Run<'_> {
         judge_tags(&self.world, asked, &answers)
     }
 
-    fn judge_answer(&mut self, asked: &Asked, answer: &Answer, finished: &Finished) -> Result<(), String> {
+    fn judge_answer(
+        &mut self,
+        asked: &Asked,
+        answer: &Answer,
+        finished: &Finished,
+        has_several_tags: bool,
+    ) -> Result<(), String> {
         let at = finished.at;
         let told = self.world.chain.lies_total();
         if told > self.lies.0 {
@@ -183,10 +193,10 @@ impl Run<'_> {
                 let may_fail =
                     asked.faulty || self.world.faulty || self.world.restarted || was_lied_to || lacks_proof;
                 // The proxy keeps the order of tags if parent hashes in its window link their blocks.
-                let is_unordered = !asked.alone
+                let is_unordered = has_several_tags
                     && call.has_its_own_time()
                     && (self.world.has_unsafe_finality(asked.arrived, at)
-                        || self.world.grew(earliest, at) > self.setting.window());
+                        || self.world.grew(earliest, at) > self.setting.most_linked());
                 let is_unsettled = code == UNAVAILABLE
                     && (!self.world.is_calm(asked.arrived, at)
                         || self.is_contradicted(asked, at)

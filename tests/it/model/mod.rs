@@ -25,6 +25,7 @@ use std::{
 
 use bytes::Bytes;
 use holdfast::{
+    chain::Tracker,
     config::Config,
     devchain,
     jsonrpc::{Answer, read_answers},
@@ -105,6 +106,11 @@ impl Setting {
     /// Returns the number of blocks in the window of the proxy.
     fn window(self) -> usize {
         if self.switched { 8 } else { Config::default().chain.window }
+    }
+
+    /// Returns by how many blocks the chain may grow at once so that parent hashes link the new head to older blocks.
+    fn most_linked(self) -> usize {
+        self.window().min(Tracker::MAX_GAP as usize + 1)
     }
 
     /// Returns the sources of logs that the programs must reach.

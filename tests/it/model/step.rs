@@ -160,7 +160,7 @@ pub enum Question {
     Logs(LogQuery),
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// The block this far below the head. A negative number is above the head.
     Below(i8),
