@@ -60,6 +60,8 @@ pub(super) enum Attempt {
     Changed,
     /// A tag no longer means the block that the plan took for it, because another call resolved it anew.
     Moved,
+    /// The upstream does not have this block, although no block left the chain.
+    Denied(BlockHash),
     /// The upstream lags behind a block that it searched. The error names this block.
     Lagging(CallError),
     /// The node must answer the call.
@@ -260,7 +262,10 @@ where
                     (block.hash, block.parent) = (Some(home), link.map(|link| link.parent));
                     block.found = Some(found);
                 }
-                Walked::Gone => return self.denied(since).await.map(Some),
+                Walked::Gone => {
+                    let hash = block.hash;
+                    return self.denied(hash, since).await.map(Some);
+                }
                 Walked::Unavailable if self.cold.tools.must_prove() => return Err(CallError::Unproved),
                 Walked::Unavailable => searched.push(position..position + 1),
             }
@@ -269,17 +274,17 @@ where
     }
 
     /// Plans anew after the upstream denied a block of the range, if blocks left the chain. Otherwise the node has pruned
-    /// the block, and must answer the call.
+    /// the block, or is on another branch.
     ///
     /// # Errors
     /// If the upstream lags behind the range.
-    async fn denied(&self, since: Stamp) -> Result<Attempt, CallError> {
+    async fn denied(&self, hash: Option<BlockHash>, since: Stamp) -> Result<Attempt, CallError> {
         let tools = self.cold.tools;
         tools.renew().await?;
         if tools.view.tracker().has_left(since) {
             return Ok(Attempt::Changed);
         }
-        self.has_reached_the_end().map(|()| Attempt::Forward)
+        self.has_reached_the_end().map(|()| hash.map_or(Attempt::Forward, Attempt::Denied))
     }
 
     /// Checks that the upstream shows the last block of the range. A lagging node would leave out the logs of higher
@@ -371,15 +376,17 @@ where
         for (positions, searched, forwarded) in forwarded {
             match forwarded {
                 UpstreamSearch::Found(found) => self.forwarded.push(ForwardedRun { positions, found }),
-                // The client did not ask for this hash.
-                UpstreamSearch::Other(_) if matches!(searched, LogBlocks::Hash(_)) => {
-                    return self.denied(since).await.map(Some);
+                UpstreamSearch::Other(answer) => {
+                    return match searched {
+                        // The client did not ask for this hash.
+                        LogBlocks::Hash(hash) => self.denied(Some(hash), since).await.map(Some),
+                        // The client asked for all blocks, so the answer concerns its own question.
+                        LogBlocks::Range(..) if positions.len() == self.blocks.len() => {
+                            Ok(Some(Attempt::unproved(answer)))
+                        }
+                        LogBlocks::Range(..) => Ok(Some(Attempt::Forward)),
+                    };
                 }
-                // The client asked for all blocks, so the answer concerns its own question.
-                UpstreamSearch::Other(answer) if positions.len() == self.blocks.len() => {
-                    return Ok(Some(Attempt::unproved(answer)));
-                }
-                UpstreamSearch::Other(_) => return Ok(Some(Attempt::Forward)),
             }
         }
         Ok(None)

@@ -64,7 +64,7 @@ where
                 Attempt::Answered(answered) => return Ok(answered),
                 Attempt::Changed | Attempt::Moved => error = CallError::Changed,
                 Attempt::Lagging(lagging) => error = lagging,
-                Attempt::Forward => return self.by_node(&request, call).await,
+                Attempt::Forward | Attempt::Denied(_) => return self.by_node(&request, call).await,
             }
         }
         let head = self.tools.view.tracker().head();
@@ -198,7 +198,15 @@ where
             }
         }
         let attempt = self.of_blocks(request, call, range, &tagged).await?;
-        if matches!(attempt, Attempt::Changed) { release_tags(request, tagged) } else { Ok(attempt) }
+        let is_batch = request.packet().calls().len() > 1;
+        match attempt {
+            Attempt::Changed => release_tags(request, tagged),
+            // The node would search another block than the one that the tag means in this batch.
+            Attempt::Denied(hash) if is_batch && tagged.iter().any(|(_, link)| link.hash == hash) => {
+                release_tags(request, tagged)
+            }
+            attempt => Ok(attempt),
+        }
     }
 
     /// Refuses a range with too many blocks, but lets the node answer if the range begins above the head.

@@ -929,3 +929,29 @@ fn tags_are_in_order_after_growth_by_a_gap_that_is_fetched() {
             .unwrap_or_else(|error| panic!("{growth}: {error}"));
     }
 }
+
+/// A node that denies orphans is on another branch than the final block of the view, which therefore keeps its head.
+#[test]
+fn logs_of_a_tag_that_the_node_denies_in_a_doubt_are_not_searched_by_number() {
+    let known = LogQuery { span: Span::Numbers { last: 0, before: 2 }, filter: ALL_LOGS };
+    let steps = [
+        Step::Mine(1, 1),
+        Step::Ask(Question::TransactionByHash(0)),
+        Step::Reorg { depth: 1, length: 3 },
+        Step::LogsOfKnown { query: known, receipts: true },
+        Step::Wait(70_000),
+        Step::Mine(2, 3),
+        Step::ClearFaults,
+        Step::ReorgBelowFinal { below: 1, length: 5 },
+        Step::BatchAcross {
+            questions: vec![
+                all_logs(Span::Tags { from: Place::Latest, to: Place::Latest }),
+                Question::BlockByNumber(Place::Latest, false),
+            ],
+            depth: 1,
+            length: 1,
+        },
+        Step::Finality(Finality::Trailing),
+    ];
+    run(Setting { forgets: true, ..ORDINARY }, &steps).unwrap();
+}
