@@ -23,7 +23,7 @@ use crate::{
             request::Request,
         },
         error::{CallError, LogLimit},
-        miss::load::UpstreamState,
+        miss::{fetch_answer::denies, load::UpstreamState},
     },
     verify::Verified,
 };
@@ -278,13 +278,13 @@ where
     ///
     /// # Errors
     /// If the upstream lags behind the range.
-    async fn denied(&self, hash: Option<BlockHash>, since: Stamp) -> Result<Attempt, CallError> {
+    async fn denied(&self, block: Option<BlockHash>, since: Stamp) -> Result<Attempt, CallError> {
         let tools = self.cold.tools;
         tools.renew().await?;
         if tools.view.tracker().has_left(since) {
             return Ok(Attempt::Changed);
         }
-        self.has_reached_the_end().map(|()| hash.map_or(Attempt::Forward, Attempt::Denied))
+        self.has_reached_the_end().map(|()| block.map_or(Attempt::Forward, Attempt::Denied))
     }
 
     /// Checks that the upstream shows the last block of the range. A lagging node would leave out the logs of higher
@@ -379,7 +379,10 @@ where
                 UpstreamSearch::Other(answer) => {
                     return match searched {
                         // The client did not ask for this hash.
-                        LogBlocks::Hash(hash) => self.denied(Some(hash), since).await.map(Some),
+                        LogBlocks::Hash(hash) => {
+                            let lacks_it = Some(hash).filter(|_| denies(&answer));
+                            self.denied(lacks_it, since).await.map(Some)
+                        }
                         // The client asked for all blocks, so the answer concerns its own question.
                         LogBlocks::Range(..) if positions.len() == self.blocks.len() => {
                             Ok(Some(Attempt::unproved(answer)))

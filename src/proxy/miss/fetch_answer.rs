@@ -79,7 +79,7 @@ fn is_empty_list(answer: &Answer) -> bool {
 }
 
 /// Returns whether an answer says that there is no such block.
-pub(super) fn denies(answer: &Answer) -> bool {
+pub(in crate::proxy) fn denies(answer: &Answer) -> bool {
     match answer {
         Answer::Result(_) => answer.is_null(),
         Answer::Error(error) => is_unknown_block(error),

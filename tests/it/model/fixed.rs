@@ -955,3 +955,35 @@ fn logs_of_a_tag_that_the_node_denies_in_a_doubt_are_not_searched_by_number() {
     ];
     run(Setting { forgets: true, ..ORDINARY }, &steps).unwrap();
 }
+
+/// The node calls a block final that is above its safe block. The batch has them in order.
+#[test]
+fn logs_between_two_tags_keep_their_order() {
+    let both = Span::Tags { from: Place::Finalized, to: Place::Safe };
+    let steps = [
+        Step::SafeAt(0),
+        Step::Ask(Question::TransactionByHash(0)),
+        Step::Mine(20, 0),
+        Step::Wait(0),
+        Step::Slow { late: false, millis: 1_500 },
+        Step::StartBatch(vec![
+            Question::BlockByNumber(Place::Below(0), false),
+            Question::BlockByHash(22, false),
+        ]),
+        Step::Join,
+        Step::LogsOfKnown { query: LogQuery { span: both, filter: ALL_LOGS }, receipts: false },
+    ];
+    run(ORDINARY, &steps).unwrap();
+}
+
+/// The node can neither read a list of receipts nor search logs, so its error is the answer.
+#[test]
+fn logs_of_a_batch_are_refused_in_front_of_six_methods() {
+    let up_to_latest = LogQuery { span: Span::UpTo { before: 1, tag: Place::Latest }, filter: ALL_LOGS };
+    let steps = [
+        Step::Mine(1, 3),
+        Step::Batch(vec![Question::Logs(up_to_latest), all_logs(Span::Hash(0))]),
+        Step::Wait(0),
+    ];
+    run(Setting { node: Node::SixMethods(&[]), ..ORDINARY }, &steps).unwrap();
+}

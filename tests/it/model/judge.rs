@@ -279,7 +279,8 @@ impl Run<'_> {
         {
             return Ok(());
         }
-        if !asked.alone && self.world.allows_ordered(call, &states().collect::<Vec<_>>(), result) {
+        let has_other_tags = !asked.alone || call.tags().len() > 1;
+        if has_other_tags && self.world.allows_ordered(call, &states().collect::<Vec<_>>(), result) {
             return Ok(());
         }
         // If one answer shows a new safe or finalized block, and another an older head, the head rests on that block.
