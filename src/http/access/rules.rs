@@ -184,7 +184,7 @@ impl AccessRules {
         peer: Option<IpAddr>,
     ) -> HttpError {
         let bucket = self.address(request, peer).map(|address| self.unauthenticated.bucket(address));
-        match bucket.map_or(Ok(()), |bucket| bucket.take()) {
+        match bucket.map_or(Ok(()), |bucket| bucket.take(1)) {
             Ok(()) => error,
             Err(wait) => HttpError::TooManyUnauthenticated { wait },
         }

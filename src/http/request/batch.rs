@@ -87,7 +87,7 @@ impl EntryReply {
     /// Returns the reply to an entry that is not a call. Charges the client for a call, because a batch may contain a
     /// thousand such entries.
     pub(in crate::http) fn refused(error: &ErrorObject, caller: &Caller) -> Self {
-        match caller.charge() {
+        match caller.charge(1) {
             Ok(()) => Self::new(Answer::from(error), None, None),
             Err(wait) => Self::failed(rescue::call_error(&CallError::RateLimited { wait })),
         }
@@ -96,7 +96,7 @@ impl EntryReply {
     /// Returns the reply to a call that does not begin.
     pub(in crate::http) fn not_begun(reason: LeftOut, caller: &Caller) -> Self {
         // The result of the charge is ignored: a client over its rate limit gets the same reply.
-        let _ = caller.charge();
+        let _ = caller.charge(1);
         Self::left_out(reason)
     }
 

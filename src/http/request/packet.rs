@@ -120,7 +120,7 @@ where
                 (Some(id), Either::Right(ready(Some(EntryReply::refused(&error, &caller)))))
             }
             Err(_) => {
-                let _ = caller.charge();
+                let _ = caller.charge(1);
                 (None, Either::Right(ready(None)))
             }
         };
@@ -195,7 +195,7 @@ where
                         Poll::Ready(Some(EntryReply::refused(error, caller)))
                     }
                     (EntrySlot::Nothing, _) => {
-                        let _ = caller.charge();
+                        let _ = caller.charge(1);
                         Poll::Ready(None)
                     }
                 };

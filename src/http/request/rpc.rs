@@ -119,7 +119,7 @@ where
                 Err(error @ (HttpError::BytesExhausted | HttpError::ClientLimit)) => return Err(error),
                 // An unreadable request is charged to its client as one call, so that garbage is not free.
                 Err(error) => {
-                    caller.charge().map_err(|wait| HttpError::RateLimited { wait })?;
+                    caller.charge(1).map_err(|wait| HttpError::RateLimited { wait })?;
                     return Err(error);
                 }
             };

@@ -268,12 +268,12 @@ mod tests {
     fn number_of_remembered_clients_is_bounded() {
         let subnets = SubnetBuckets::new(Allowance::new("1/h".parse().unwrap(), None));
         for number in 0..100_000_u32 {
-            assert!(subnets.bucket(std::net::Ipv4Addr::from(number).into()).take().is_ok());
+            assert!(subnets.bucket(std::net::Ipv4Addr::from(number).into()).take(1).is_ok());
         }
         subnets.buckets.run_pending_tasks();
         assert!(subnets.buckets.entry_count() <= MOST_CLIENTS);
         // The bucket of the newest client is still in memory.
-        assert!(subnets.bucket(std::net::Ipv4Addr::from(99_999).into()).take().is_err());
+        assert!(subnets.bucket(std::net::Ipv4Addr::from(99_999).into()).take(1).is_err());
     }
 
     proptest! {

@@ -32,11 +32,11 @@ impl Caller {
         self.gzip && self.is_remote
     }
 
-    /// Charges one call to the rate limit.
+    /// Charges this number of calls to the rate limit, all or none.
     ///
     /// # Errors
-    /// Returns the time until the next call is allowed.
-    pub fn charge(&self) -> Result<(), Duration> {
-        self.bucket.as_ref().map_or(Ok(()), Bucket::take)
+    /// Returns the time until these calls are allowed.
+    pub fn charge(&self, calls: u32) -> Result<(), Duration> {
+        self.bucket.as_ref().map_or(Ok(()), |bucket| bucket.take(calls))
     }
 }

@@ -157,14 +157,16 @@ impl Bucket {
         self.allowance
     }
 
-    /// Takes a token for one call out of the bucket.
+    /// Takes tokens for this number of calls out of the bucket, all or none. For several calls, which belong to one that
+    /// has taken its token, all other tokens of a full bucket are enough; the rest is a debt.
     ///
     /// # Errors
-    /// Returns the time until the next call is allowed.
-    pub fn take(&self) -> Result<(), Duration> {
+    /// Returns the time until these calls are allowed.
+    pub fn take(&self, calls: u32) -> Result<(), Duration> {
         let (now, mut tokens) = (Instant::now(), self.tokens.lock());
-        match tokens.wait(1, now) {
-            Duration::ZERO => tokens.take(1, now),
+        let others = self.allowance.burst.get() - 1;
+        match tokens.wait(if calls > 1 { calls.min(others) } else { calls }, now) {
+            Duration::ZERO => tokens.take(calls, now),
             wait => return Err(wait),
         }
         Ok(())
@@ -192,23 +194,35 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn further_calls_of_a_call_need_at_most_the_rest_of_a_full_bucket() {
+        for burst in 1..4 {
+            let bucket = Bucket::new(allowance("1/s", Some(burst)));
+            assert!(bucket.take(1).is_ok() && bucket.take(10).is_ok());
+            let debt = Duration::from_secs(12 - u64::from(burst));
+            assert_eq!(bucket.take(1), Err(debt));
+            time::advance(debt).await;
+            assert!(bucket.take(1).is_ok());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn tokens_refill_evenly() {
         let bucket = Bucket::new(allowance("120/m", Some(3)));
-        assert!((0..3).all(|_| bucket.take().is_ok()));
-        assert_eq!(bucket.take(), Err(Duration::from_millis(500)));
+        assert!((0..3).all(|_| bucket.take(1).is_ok()));
+        assert_eq!(bucket.take(1), Err(Duration::from_millis(500)));
         time::advance(Duration::from_millis(200)).await;
-        assert_eq!(bucket.take(), Err(Duration::from_millis(300)));
+        assert_eq!(bucket.take(1), Err(Duration::from_millis(300)));
         time::advance(Duration::from_millis(300)).await;
-        assert!(bucket.take().is_ok() && bucket.take().is_err());
+        assert!(bucket.take(1).is_ok() && bucket.take(1).is_err());
 
         time::advance(bucket.allowance().recovery() + Duration::from_secs(60)).await;
-        assert_eq!((0..10).filter(|_| bucket.take().is_ok()).count(), 3);
+        assert_eq!((0..10).filter(|_| bucket.take(1).is_ok()).count(), 3);
     }
 
     #[tokio::test(start_paused = true)]
     async fn rate_without_burst_allows_all_calls_at_once() {
         let bucket = Bucket::new(allowance("7/h", None));
-        assert_eq!((0..10).filter(|_| bucket.take().is_ok()).count(), 7);
+        assert_eq!((0..10).filter(|_| bucket.take(1).is_ok()).count(), 7);
         assert_eq!(bucket.allowance().recovery().as_secs(), 3599);
     }
 
@@ -218,7 +232,7 @@ mod tests {
             let bucket = Bucket::new(allowance(rate, Some(burst)));
             for _ in 0..3 {
                 assert_eq!(
-                    (0..=burst).filter(|_| bucket.take().is_ok()).count(),
+                    (0..=burst).filter(|_| bucket.take(1).is_ok()).count(),
                     burst as usize,
                     "{rate} {burst}"
                 );

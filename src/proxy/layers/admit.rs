@@ -29,7 +29,7 @@ fn check(request: &Request, identity: &Identity) -> Result<(), CallError> {
     let caller = request.packet().caller();
     // Charge every call, even if the policy then refuses it or the cache answers it. A batch of a hundred calls costs a
     // hundred.
-    caller.charge().map_err(|wait| CallError::RateLimited { wait })?;
+    caller.charge(1).map_err(|wait| CallError::RateLimited { wait })?;
     let is_development = || identity.pinned().is_some_and(|chain| is_development(chain.chain_id));
     caller.policy.check(request.call().method.as_str(), caller.origin.as_ref(), is_development)
 }

@@ -185,7 +185,7 @@ where
     /// # Errors
     /// If the client exceeds its rate limit.
     pub(super) fn charge(&self) -> Result<(), CallError> {
-        self.request.packet().caller().charge().map_err(|wait| CallError::RateLimited { wait })
+        self.request.packet().caller().charge(1).map_err(|wait| CallError::RateLimited { wait })
     }
 }
 
