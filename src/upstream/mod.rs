@@ -44,7 +44,9 @@ pub use self::{
     id::EndpointId,
     identity::{ChainIdentity, IdentityError, IdentityState, is_development},
     metrics::{EndpointTotals, Metrics},
-    node_error::{is_absence, is_internal, is_rate_limit, is_unknown_block, is_unknown_method},
+    node_error::{
+        is_about_size, is_absence, is_internal, is_rate_limit, is_unknown_block, is_unknown_method,
+    },
     pool::{EndpointParts, Identity},
     stack::Upstream,
     transport::{

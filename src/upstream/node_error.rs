@@ -35,6 +35,21 @@ const SIZE_WORDS: [&str; 7] = [
     "max results",
 ];
 
+/// Further phrases with which providers, such as Infura, QuickNode and dRPC, refuse to search logs because of the number
+/// of blocks or logs.
+const SEARCH_WORDS: [&str; 7] = [
+    "limited to a",
+    "exceeds limit",
+    "exceed limit",
+    "ranges over",
+    "blocks range",
+    "range is too",
+    "too many logs",
+];
+
+/// Phrases in errors about a search that is wrong, or that the node cannot make yet.
+const WRONG_SEARCH_WORDS: [&str; 2] = ["invalid", "params"];
+
 /// Phrases that occur in messages about rate limits, never in messages about the size of an answer.
 const RATE_ONLY_WORDS: [&str; 7] = [
     "rate limit",
@@ -125,6 +140,15 @@ pub fn is_rate_limit(call: &Call, error: &[u8]) -> bool {
     })
 }
 
+/// Returns whether the node refuses a search for logs because of the number of blocks or logs.
+pub fn is_about_size(error: &[u8]) -> bool {
+    read(error).is_some_and(|object| {
+        let is_wrong = object.mentions(&WRONG_SEARCH_WORDS) || object.mentions(&UNKNOWN_BLOCK_WORDS);
+        let is_size = object.mentions(&SIZE_WORDS) || object.mentions(&SEARCH_WORDS);
+        is_size && !is_wrong && !object.mentions(&RATE_ONLY_WORDS)
+    })
+}
+
 /// Returns whether the node reports that it has pruned the requested data.
 pub(super) fn is_pruned(error: &[u8]) -> bool {
     read(error).is_some_and(|object| {
@@ -202,6 +226,37 @@ mod tests {
 
     fn limits(method: &'static str, error: &str) -> bool {
         is_rate_limit(&Call::new(method, Params::EMPTY), error.as_bytes())
+    }
+
+    #[test]
+    fn refusals_of_large_searches_are_recognized() {
+        let refuses = |message: &str| {
+            let error = format!(r#"{{"code":-32000,"message":"{message}"}}"#);
+            is_about_size(error.as_bytes())
+        };
+        for message in [
+            "query returned more than 10000 results",
+            "eth_getLogs is limited to a 10,000 range",
+            "range 1000000 exceeds limit of 10000",
+            "ranges over 10000 blocks are not supported on freetier",
+            "query exceeds max block range 10",
+            "block range is too wide",
+            "too wide blocks range, the limit is 1000",
+            "logs matched by query exceeds limit of 10000",
+            "Log response size exceeded. You can make eth_getLogs requests with up to a 2K block range",
+        ] {
+            assert!(refuses(message), "{message}");
+        }
+        for message in [
+            "block range extends beyond current head block",
+            "invalid block range params",
+            "Rate limit exceeded",
+            "more than 10 requests per second",
+            "the method eth_getLogs does not exist/is not available",
+            "header not found",
+        ] {
+            assert!(!refuses(message), "{message}");
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::{
             slice::EMPTY_LIST,
         },
         error::CallError,
+        miss::fetcher::FoundByNode,
     },
     verify::{Demand, Kind, Verified},
 };
@@ -46,13 +47,30 @@ pub(super) enum Walked {
     Unavailable,
 }
 
-/// Answer of the upstream for a run of blocks.
+/// Logs that the upstream found, in order.
+#[derive(Debug)]
+pub(super) struct SearchedLogs {
+    /// The logs, with the block that each names.
+    pub(super) logs: Vec<(Home, Bytes)>,
+}
+
+/// Answer of the upstream for some blocks.
 #[derive(Debug)]
 pub(super) enum UpstreamSearch {
-    /// The logs that the upstream found, with the block that each names.
-    Found(Vec<(Home, Bytes)>),
+    Found(SearchedLogs),
     /// An error of the node, or an answer that failed a check and that `verify.on_mismatch` lets pass.
     Other(Answer),
+}
+
+// === impl SearchedLogs ===
+
+impl SearchedLogs {
+    /// Returns the logs of the block with this number.
+    pub(super) fn of(&self, number: BlockNumber) -> &[(Home, Bytes)] {
+        let from = self.logs.partition_point(|(home, _)| home.number < number);
+        let to = self.logs.partition_point(|(home, _)| home.number <= number);
+        &self.logs[from..to]
+    }
 }
 
 // === impl Cold ===
@@ -68,13 +86,13 @@ where
         let mut block = None;
         if is_provable || !matches!(at, At::Hash(_)) {
             // Only the full block proves its receipts.
-            match self.ask(Query::new(Part::Block, at)).await?.answer {
-                answer if answer.is_null() => return Ok(Walked::Gone),
-                Answer::Result(bytes) => match Block::read(bytes) {
+            match self.ask(Query::new(Part::Block, at)).await? {
+                Some(Answered { answer, .. }) if answer.is_null() => return Ok(Walked::Gone),
+                Some(Answered { answer: Answer::Result(bytes), .. }) => match Block::read(bytes) {
                     Ok((read, _)) => block = Some(read),
                     Err(_) => return Ok(Walked::Unavailable),
                 },
-                Answer::Error(_) => return Ok(Walked::Unavailable),
+                Some(_) | None => return Ok(Walked::Unavailable),
             }
         }
         let link = block.as_ref().map(|block| Link::from(block.header()));
@@ -98,11 +116,9 @@ where
         if !self.tools.state.node.has_block_receipts() {
             return Ok(Walked::Unavailable);
         }
-        let (receipts, outcome) = match self.ask(Query::new(Part::Receipts, hash)).await {
-            Ok(Answered { answer: Answer::Result(receipts), outcome, .. }) => (receipts, outcome),
-            // The upstream may still find logs, although it does not have all receipts.
-            Ok(_) | Err(CallError::Lacking { .. }) => return Ok(Walked::Unavailable),
-            Err(error) => return Err(error),
+        let answered = self.ask(Query::new(Part::Receipts, hash)).await?;
+        let Some(Answered { answer: Answer::Result(receipts), outcome, .. }) = answered else {
+            return Ok(Walked::Unavailable);
         };
         let count = block.map(|block| block.len());
         let found = match self.searched(hash).await {
@@ -161,35 +177,46 @@ where
         blocks: LogBlocks,
         last: Option<BlockNumber>,
     ) -> Result<UpstreamSearch, CallError> {
-        let run = self.call.with_blocks(blocks);
+        let call = self.call.with_blocks(blocks);
         let client = self.request.packet().caller().client;
-        let answering = Box::pin(self.tools.fetcher.find_logs(&run, last));
+        let answering = Box::pin(self.tools.fetcher.find_logs(&call, last));
         let answered = self.tools.concurrency.within(client, answering).await;
-        let (answer, is_true) = answered.map_err(CallError::Upstream)?;
-        let Answer::Result(bytes) = &answer else { return Ok(UpstreamSearch::Other(answer)) };
-        if !is_true {
-            return Ok(UpstreamSearch::Other(answer));
+        let FoundByNode { answer, is_checked } = answered.map_err(CallError::Upstream)?;
+        if let Answer::Result(bytes) = &answer
+            && is_checked
+            && let Ok(logs) = Log::read_all(bytes)
+            // A check that did not end in time shows nothing.
+            && logs.is_sorted_by_key(|log| log.home.number)
+        {
+            let logs = logs.into_iter().map(|log| (log.home, bytes.slice(log.place))).collect();
+            return Ok(UpstreamSearch::Found(SearchedLogs { logs }));
         }
-        let Ok(logs) = Log::read_all(bytes) else { return Ok(UpstreamSearch::Other(answer)) };
-        Ok(UpstreamSearch::Found(logs.into_iter().map(|log| (log.home, bytes.slice(log.place))).collect()))
+        Ok(UpstreamSearch::Other(answer))
     }
 
-    /// Asks for content, from the cache or the upstream.
-    async fn ask(&self, query: Query) -> Result<Answered, CallError> {
+    /// Asks for content, from the cache or the upstream. Returns `None` if that fails, but the upstream may still find
+    /// logs.
+    async fn ask(&self, query: Query) -> Result<Option<Answered>, CallError> {
         let request = self.request.on_behalf((query.method(), query.params()));
-        self.content.clone().call(request).await
+        match self.content.clone().call(request).await {
+            Err(CallError::Lacking { .. }) => Ok(None),
+            Err(CallError::Upstream(_)) if !self.tools.must_prove() => Ok(None),
+            answered => answered.map(Some),
+        }
     }
 
-    /// Charges a further upstream call of this call to the client, as if it were a call of its own in a batch.
+    /// Charges further upstream calls of this call to the client, as if they were calls of their own in a batch.
     ///
     /// # Errors
-    /// If the client exceeds its rate limit.
-    pub(super) fn charge(&self) -> Result<(), CallError> {
-        self.request.packet().caller().charge(1).map_err(|wait| CallError::RateLimited { wait })
+    /// If the client cannot pay for all.
+    pub(super) fn charge(&self, calls: usize) -> Result<(), CallError> {
+        let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+        let caller = self.request.packet().caller();
+        if calls == 0 { Ok(()) } else { caller.charge(calls).map_err(|wait| CallError::RateLimited { wait }) }
     }
 }
 
 /// Returns the blocks from `first` to `last` as the blocks of a call.
-pub(super) fn run(first: BlockNumber, last: BlockNumber) -> LogBlocks {
+pub(super) fn range(first: BlockNumber, last: BlockNumber) -> LogBlocks {
     LogBlocks::Range(At::Number(first), At::Number(last))
 }

@@ -2,8 +2,8 @@
 //!
 //! The receipts of a block contain all its logs, under `receiptsRoot`. So an answer that is cut out of proved receipts
 //! is complete, and no node can leave out a log unnoticed. The bloom of a proved header shows for many other blocks
-//! that no log matches. The rest of a range is *cold*: the upstream searches it, and Holdfast checks the logs that it
-//! finds, but nothing shows that they are all.
+//! that no log matches. The rest of a range is *cold*. Holdfast fetches a few cold blocks with their receipts. If there are
+//! more, the upstream searches the range: Holdfast checks the logs that it finds, but nothing shows that they are all.
 //!
 //! # Floors
 //! ```text

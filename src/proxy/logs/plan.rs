@@ -1,21 +1,20 @@
 //! Finds the logs of a range, block by block.
 
-use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::{task, time::Instant};
 use tower::Service;
 
 use super::{
-    cold::{Cold, UpstreamSearch, Walked, run},
+    cold::{Cold, SearchedLogs, UpstreamSearch, Walked, range},
     found::{FoundLogs, Joined},
     range::{CanonicalRange, RangeBlock},
     search::Searched,
 };
 use crate::{
     chain::Stamp,
-    eth::{At, BlockHash, BlockNumber, Home, LogBlocks, Part, Query, Receipts},
+    eth::{At, BlockHash, BlockNumber, LogBlocks, Part, Query, Receipts},
     jsonrpc::Answer,
     proxy::{
         call::{
@@ -25,25 +24,26 @@ use crate::{
         error::{CallError, LogLimit},
         miss::{fetch_answer::denies, load::UpstreamState},
     },
+    upstream::is_about_size,
     verify::Verified,
 };
 
-/// Longest run of cold blocks whose receipts are fetched. A block and its receipts cost 40 compute units at a large
-/// provider, a search 60; but receipts serve all later filters, and a search serves one. So two blocks are worth it.
+/// Most cold blocks of a range that are fetched. A block and its receipts cost 40 compute units at a large provider, a
+/// search 60; but receipts serve all later filters, and a search serves one. So two blocks are worth it.
 const MAX_WALK: usize = 2;
 
-/// Number of cold runs that are fetched or searched one by one. If the cold blocks are more scattered, one search of the
-/// whole span costs less.
-const MAX_RUNS: usize = 8;
+/// Most cold blocks that are fetched among the newest blocks, which clients poll again and again with many filters; and
+/// anywhere if the node refuses to search the range.
+const MAX_NEW_WALK: usize = 16;
 
-/// Number of cold blocks that are fetched for a proof. They cost up to 400 upstream calls.
-const MAX_PROVED: usize = 200;
+/// Most cold blocks that are fetched for a proof. They cost up to 400 upstream calls.
+const MAX_PROVED_WALK: usize = 200;
 
-/// Number of cold blocks that are loaded from cache tiers. Loading and proving a block takes milliseconds, so that more
-/// of them take longer than a search by the upstream.
+/// Most cold blocks that are loaded from cache tiers. Loading and proving a block takes milliseconds, so that more of
+/// them take longer than a search by the upstream.
 const MAX_LOADED: usize = 1000;
 
-/// Number of fetches and searches of one call at a time.
+/// Number of fetches of one call at a time.
 const AT_A_TIME: usize = 8;
 
 /// Time after which other tasks of the same thread get a turn. Most blocks take a microsecond; a filter whose values end
@@ -78,7 +78,7 @@ struct Planned {
     found: Option<FoundLogs>,
     /// Whether only an answer for its number places the block.
     is_asked: bool,
-    /// Whether nodes differ about a log of this block, so that the node must search it.
+    /// Whether nodes differ about a log of this block, so that the node must search the range.
     is_disputed: bool,
 }
 
@@ -86,15 +86,32 @@ struct Planned {
 pub(super) struct RangePlan<'a, C> {
     cold: Cold<'a, C>,
     blocks: Vec<Planned>,
-    /// Runs that the upstream searched.
-    forwarded: Vec<ForwardedRun>,
+    /// The logs that the node found; `None` if it did not search the range.
+    searched: Option<SearchedLogs>,
 }
 
-/// A run that the upstream searched. It may contain blocks whose logs were found otherwise.
-struct ForwardedRun {
-    positions: Range<usize>,
-    /// The logs that the upstream found, with the block that each names.
-    found: Vec<(Home, Bytes)>,
+/// Result of a step of a plan.
+enum Step {
+    /// The logs of these blocks are found.
+    Found,
+    /// Not all blocks can be fetched, the client cannot pay for them, or nodes differ about a log.
+    Incomplete,
+    /// The node refuses to search so many blocks, or finds too many logs.
+    Refused(Answer),
+    /// The plan has ended.
+    Ended(Attempt),
+}
+
+// === impl Step ===
+
+impl Step {
+    /// Returns the attempt if the plan has ended.
+    fn end(self) -> Option<Attempt> {
+        match self {
+            Self::Ended(attempt) => Some(attempt),
+            Self::Found | Self::Incomplete | Self::Refused(_) => None,
+        }
+    }
 }
 
 // === impl Attempt ===
@@ -123,7 +140,7 @@ where
             is_asked,
             is_disputed: false,
         };
-        Self { cold, blocks: numbers.zip(range.blocks).map(block).collect(), forwarded: Vec::new() }
+        Self { cold, blocks: numbers.zip(range.blocks).map(block).collect(), searched: None }
     }
 
     /// Finds the logs of all blocks. Returns an attempt if the plan fails.
@@ -133,26 +150,31 @@ where
     pub(super) async fn find(&mut self, since: Stamp) -> Result<Option<Attempt>, CallError> {
         self.search().await?;
         self.load(since).await;
-        let tools = self.cold.tools;
-        let runs = self.cold_runs();
-        let count: usize = runs.iter().map(Range::len).sum();
-        if count == 0 {
+        let cold = self.cold();
+        if cold.is_empty() {
             return Ok(None);
         }
-        let can_walk = tools.state.node.has_block_receipts();
-        let walks_all = can_walk && tools.demands_proof() && count <= MAX_PROVED;
-        if tools.must_prove() && !walks_all {
+        let (tools, max) = (self.cold.tools, self.max_walk());
+        if cold.len() <= max {
+            match self.walk(&cold, since).await? {
+                Step::Incomplete => {}
+                step => return Ok(step.end()),
+            }
+        }
+        if tools.must_prove() {
             return Err(CallError::Unproved);
         }
-        let is_short = |run: &Range<usize>| run.len() <= MAX_WALK && runs.len() <= MAX_RUNS;
-        let is_disputed = |run: &Range<usize>| self.blocks[run.clone()].iter().any(|block| block.is_disputed);
-        let walks = |run: &&Range<usize>| can_walk && !is_disputed(run) && (walks_all || is_short(run));
-        let walked: Vec<usize> = runs.iter().filter(walks).cloned().flatten().collect();
-        let mut searched: Vec<Range<usize>> = runs.iter().filter(|run| !walks(run)).cloned().collect();
-        if let Some(attempt) = self.walk(walked, &mut searched, since).await? {
-            return Ok(Some(attempt));
+        let refusal = match self.forward(since).await? {
+            Step::Refused(refusal) => refusal,
+            step => return Ok(step.end()),
+        };
+        if cold.len() > max && cold.len() <= MAX_NEW_WALK {
+            match self.walk(&cold, since).await? {
+                Step::Incomplete => {}
+                step => return Ok(step.end()),
+            }
         }
-        self.forward(searched, since).await
+        Ok(Some(Attempt::unproved(refusal)))
     }
 
     /// Searches the cached content of all blocks, and indexes their logs if necessary.
@@ -197,80 +219,102 @@ where
         Ok(unindexed)
     }
 
-    /// Returns the runs of blocks whose logs are not known.
-    fn cold_runs(&self) -> Vec<Range<usize>> {
-        let mut runs: Vec<Range<usize>> = Vec::new();
-        for (at, _) in self.blocks.iter().enumerate().filter(|(_, block)| block.found.is_none()) {
-            match runs.last_mut() {
-                Some(run) if run.end == at => run.end += 1,
-                _ => runs.push(at..at + 1),
-            }
-        }
-        runs
+    /// Returns the positions of the blocks whose logs are not known.
+    fn cold(&self) -> Vec<usize> {
+        let cold = self.blocks.iter().enumerate().filter(|(_, block)| block.found.is_none());
+        cold.map(|(position, _)| position).collect()
     }
 
-    /// Loads the first blocks of long cold runs from the cache tiers, up to the first block that no tier has.
-    async fn load(&mut self, since: Stamp) {
+    /// Returns how many cold blocks of the range may be fetched before the node is asked to search it.
+    fn max_walk(&self) -> usize {
         let tools = self.cold.tools;
-        let mut loaded = 0;
-        for run in self.cold_runs().into_iter().filter(|run| run.len() > MAX_WALK).take(MAX_RUNS) {
-            for position in run {
-                let Planned { number, hash, .. } = self.blocks[position];
-                let receipts = Query::new(Part::Receipts, hash.map_or(At::Number(number), At::Hash));
-                if loaded == MAX_LOADED
-                    || tools.loader.load(receipts, since, UpstreamState::Reachable).await.is_none()
-                {
-                    break;
+        let is_new = || {
+            let first = self.blocks.iter().find(|block| block.found.is_none());
+            first.is_none_or(|first| tools.is_new(first.number))
+        };
+        match tools.demands_proof() {
+            true => MAX_PROVED_WALK,
+            false if is_new() => MAX_NEW_WALK,
+            false => MAX_WALK,
+        }
+    }
+
+    /// Loads cold blocks from the cache tiers, until more are missing there than can be fetched.
+    async fn load(&mut self, since: Stamp) {
+        let max = self.max_walk();
+        let (mut loaded, mut missing) = (0, 0);
+        for position in self.cold() {
+            if loaded == MAX_LOADED || missing > max {
+                return;
+            }
+            match self.loaded(position, since).await {
+                Some((hash, found)) => {
+                    let block = &mut self.blocks[position];
+                    (block.hash, block.found) = (Some(hash), Some(found));
+                    loaded += 1;
                 }
-                loaded += 1;
-                let Some(hash) = hash.or_else(|| tools.view.tracker().known_at(number)) else { break };
-                let Searched::Found(found) = self.cold.searched(hash).await else { break };
-                let block = &mut self.blocks[position];
-                (block.hash, block.found) = (Some(hash), Some(found));
+                None => missing += 1,
             }
         }
     }
 
-    /// Fetches blocks and their receipts. Adds the blocks that the upstream must search to `searched`.
-    async fn walk(
-        &mut self,
-        walked: Vec<usize>,
-        searched: &mut Vec<Range<usize>>,
-        since: Stamp,
-    ) -> Result<Option<Attempt>, CallError> {
-        // The call itself has paid for the first block. If the client cannot pay for all others, those that it has paid
-        // for enter the cache, so that a later call has fewer to pay for.
-        let unpaid = (1..walked.len()).find_map(|paid| Some((paid, self.cold.charge().err()?)));
-        let paid = unpaid.as_ref().map_or(walked.len(), |(paid, _)| *paid);
+    /// Loads a block from the cache tiers, and searches it.
+    async fn loaded(&self, position: usize, since: Stamp) -> Option<(BlockHash, FoundLogs)> {
+        let tools = self.cold.tools;
+        let Planned { number, hash, .. } = self.blocks[position];
+        // Tiers have final blocks only.
+        if tools.view.tracker().finalized().is_some_and(|(finalized, _)| finalized < number) {
+            return None;
+        }
+        let receipts = Query::new(Part::Receipts, hash.map_or(At::Number(number), At::Hash));
+        tools.loader.load(receipts, since, UpstreamState::Reachable).await?;
+        let hash = hash.or_else(|| tools.view.tracker().known_at(number))?;
+        match self.cold.searched(hash).await {
+            Searched::Found(found) => Some((hash, found)),
+            _ => None,
+        }
+    }
+
+    /// Fetches blocks and their receipts, if the client can pay for them. Those that can be fetched are found, even if
+    /// others cannot.
+    async fn walk(&mut self, positions: &[usize], since: Stamp) -> Result<Step, CallError> {
         let (cold, blocks) = (&self.cold, &self.blocks);
-        let walks = walked.into_iter().take(paid).map(|position| async move {
+        let is_disputed = positions.iter().any(|at| blocks[*at].is_disputed);
+        if is_disputed || !cold.tools.state.node.has_block_receipts() {
+            return Ok(Step::Incomplete);
+        }
+        // The call itself has paid for the first block.
+        match cold.charge(positions.len().saturating_sub(1)) {
+            Err(refusal) if cold.tools.must_prove() => return Err(refusal),
+            Err(_) => return Ok(Step::Incomplete),
+            Ok(()) => {}
+        }
+        let walks = positions.iter().copied().map(|position| async move {
             let Planned { number, hash, .. } = blocks[position];
             let walked = cold.walk(hash.map_or(At::Number(number), At::Hash)).await?;
             Ok::<_, CallError>((position, walked))
         });
         let walked: Vec<_> = stream::iter(walks).buffer_unordered(AT_A_TIME).try_collect().await?;
-        if let Some((_, refusal)) = unpaid {
-            return Err(refusal);
-        }
+        let mut is_complete = true;
         for (position, walked) in walked {
             let block = &mut self.blocks[position];
             match walked {
+                Walked::Found { link, .. } if link.is_some_and(|link| link.number != block.number) => {
+                    return Ok(Step::Ended(Attempt::Changed));
+                }
                 Walked::Found { link, home, found } => {
-                    if link.is_some_and(|link| link.number != block.number) {
-                        return Ok(Some(Attempt::Changed));
-                    }
+                    block.is_asked |= block.hash.is_none();
                     (block.hash, block.parent) = (Some(home), link.map(|link| link.parent));
                     block.found = Some(found);
                 }
                 Walked::Gone => {
                     let hash = block.hash;
-                    return self.denied(hash, since).await.map(Some);
+                    return self.denied(hash, since).await.map(Step::Ended);
                 }
-                Walked::Unavailable if self.cold.tools.must_prove() => return Err(CallError::Unproved),
-                Walked::Unavailable => searched.push(position..position + 1),
+                Walked::Unavailable => is_complete = false,
             }
         }
-        Ok(None)
+        Ok(if is_complete { Step::Found } else { Step::Incomplete })
     }
 
     /// Plans anew after the upstream denied a block of the range, if blocks left the chain. Otherwise the node has pruned
@@ -309,90 +353,61 @@ where
     /// # Errors
     /// If the upstream lags behind these blocks.
     pub(super) fn has_searched_all(&self) -> Result<(), CallError> {
-        self.forwarded.iter().try_for_each(|run| match self.blocks[run.positions.clone()].last() {
-            Some(last) if run.found.last().is_none_or(|(home, _)| home.number != last.number) => {
+        match (&self.searched, self.blocks.last()) {
+            (Some(searched), Some(last)) if searched.of(last.number).is_empty() => {
                 self.has_reached(last.number)
             }
-            Some(_) | None => Ok(()),
-        })
-    }
-
-    /// Adds the neighbours of a run that only answers for their numbers place: the search may be of another branch.
-    fn widen(&mut self, run: &mut Range<usize>) {
-        let blocks = &mut self.blocks;
-        while run.start > 0 && blocks[run.start - 1].is_asked {
-            run.start -= 1;
-        }
-        while blocks.get(run.end).is_some_and(|block| block.is_asked) {
-            run.end += 1;
-        }
-        if run.len() > 1 {
-            for block in blocks[run.clone()].iter_mut().filter(|block| block.is_asked) {
-                (block.hash, block.found) = (None, None);
-            }
+            _ => Ok(()),
         }
     }
 
-    /// Has the upstream search these runs, together with the blocks beside them whose branch nothing shows.
-    async fn forward(
-        &mut self,
-        mut runs: Vec<Range<usize>>,
-        since: Stamp,
-    ) -> Result<Option<Attempt>, CallError> {
-        runs.sort_unstable_by_key(|run| run.start);
-        runs.iter_mut().for_each(|run| self.widen(run));
-        runs.dedup_by(|next, run| {
-            let touches = next.start <= run.end;
-            run.end = if touches { run.end.max(next.end) } else { run.end };
-            touches
-        });
-        let Some(whole) = runs.first().zip(runs.last()).map(|(first, last)| first.start..last.end) else {
-            return Ok(None);
+    /// Has the upstream search the whole range: parts of it could be of different branches.
+    async fn forward(&mut self, since: Stamp) -> Result<Step, CallError> {
+        let (searched, last) = match &self.blocks[..] {
+            // By its hash, the upstream searches the block of the plan, and no other.
+            [Planned { hash: Some(hash), number, .. }] => (LogBlocks::Hash(*hash), *number),
+            [first, .., last] => (range(first.number, last.number), last.number),
+            [Planned { number, .. }] => (range(*number, *number), *number),
+            [] => return Ok(Step::Found),
         };
-        // The call itself has paid for the first run. If the client cannot pay for the others, one search must do.
-        if runs.len() > MAX_RUNS || (1..runs.len()).any(|_| self.cold.charge().is_err()) {
-            runs.clear();
-            runs.push(whole);
-        }
         self.cold.tools.forwarder.confirm_chain().await?;
         if self.has_reached_the_end().is_err() {
             self.cold.tools.renew().await?;
             match self.has_reached_the_end() {
-                Err(CallError::Changed) => return Ok(Some(Attempt::Changed)),
+                Err(CallError::Changed) => return Ok(Step::Ended(Attempt::Changed)),
                 reached => reached?,
             }
         }
-        let (cold, blocks) = (&self.cold, &self.blocks);
-        let searches = runs.into_iter().map(|positions| async move {
-            let searched = match &blocks[positions.clone()] {
-                // By its hash, the upstream searches the block of the plan, and no other.
-                [Planned { hash: Some(hash), .. }] => LogBlocks::Hash(*hash),
-                blocks => run(blocks[0].number, blocks[blocks.len() - 1].number),
-            };
-            let last = blocks[positions.end - 1].number;
-            Ok::<_, CallError>((positions, searched, cold.forward(searched, Some(last)).await?))
-        });
-        let forwarded: Vec<_> = stream::iter(searches).buffer_unordered(AT_A_TIME).try_collect().await?;
-        for (positions, searched, forwarded) in forwarded {
-            match forwarded {
-                UpstreamSearch::Found(found) => self.forwarded.push(ForwardedRun { positions, found }),
-                UpstreamSearch::Other(answer) => {
-                    return match searched {
-                        // The client did not ask for this hash.
-                        LogBlocks::Hash(hash) => {
-                            let lacks_it = Some(hash).filter(|_| denies(&answer));
-                            self.denied(lacks_it, since).await.map(Some)
-                        }
-                        // The client asked for all blocks, so the answer concerns its own question.
-                        LogBlocks::Range(..) if positions.len() == self.blocks.len() => {
-                            Ok(Some(Attempt::unproved(answer)))
-                        }
-                        LogBlocks::Range(..) => Ok(Some(Attempt::Forward)),
-                    };
-                }
+        match self.cold.forward(searched, Some(last)).await? {
+            UpstreamSearch::Found(found) => {
+                self.take_in(found);
+                Ok(Step::Found)
             }
+            UpstreamSearch::Other(answer) => match (searched, answer) {
+                // The client did not ask for this hash.
+                (LogBlocks::Hash(hash), answer) => {
+                    let lacks_it = Some(hash).filter(|_| denies(&answer));
+                    self.denied(lacks_it, since).await.map(Step::Ended)
+                }
+                (LogBlocks::Range(..), Answer::Error(error)) if is_about_size(&error) => {
+                    Ok(Step::Refused(Answer::Error(error)))
+                }
+                // The answer concerns the client's own question.
+                (LogBlocks::Range(..), answer) => Ok(Step::Ended(Attempt::unproved(answer))),
+            },
         }
-        Ok(None)
+    }
+
+    /// Takes in the logs that the upstream found in the range. Blocks in which it found none keep what their receipts show,
+    /// unless only an answer for their number places them: the search may be of another branch.
+    fn take_in(&mut self, searched: SearchedLogs) {
+        let is_single = self.blocks.len() == 1;
+        for block in &mut self.blocks {
+            let is_unsure = block.is_asked && !is_single;
+            block.found.take_if(|_| is_unsure || !searched.of(block.number).is_empty());
+            block.hash.take_if(|_| is_unsure);
+        }
+        self.searched = Some(searched);
     }
 
     /// Returns whether each block that was fetched, or that only an answer for its number places, is the parent of the next
@@ -411,31 +426,30 @@ where
         })
     }
 
-    /// If the upstream searched a part of the range that is not final, or up to a block that a tag stands for, refreshes
-    /// the head afterwards: it shows whether that part and the rest are on one branch, and whether the upstream lags.
-    pub(super) async fn confirm_branch(&self, is_tagged: bool) -> Result<(), CallError> {
+    /// If the upstream searched the newest blocks, looks at the head: it shows whether these blocks are on one branch, and
+    /// whether the upstream lags.
+    ///
+    /// # Errors
+    /// If the head cannot be fetched.
+    pub(super) async fn confirm(&self) -> Result<(), CallError> {
         let tools = self.cold.tools;
-        let has_others = || self.forwarded.len() > 1 || self.blocks.iter().any(|block| block.found.is_some());
-        let finalized = tools.view.tracker().finalized().map(|(number, _)| number);
-        if self.is_forwarded()
-            && (is_tagged || has_others())
-            && self.blocks.last().is_some_and(|last| Some(last.number) > finalized)
-        {
-            tools.renew().await?;
+        match self.blocks.last() {
+            Some(last) if self.is_forwarded() && tools.is_new(last.number) => tools.renew().await,
+            _ => Ok(()),
         }
-        Ok(())
     }
 
-    /// Returns whether the upstream searched a part of the range.
+    /// Returns whether the upstream searched the range.
     pub(super) fn is_forwarded(&self) -> bool {
-        !self.forwarded.is_empty()
+        self.searched.is_some()
     }
 
     /// Returns the blocks on which the answer depends.
     pub(super) fn named(&self) -> impl Iterator<Item = (BlockNumber, BlockHash)> {
         let of_range = self.blocks.iter().filter_map(|block| Some((block.number, block.hash?)));
         // The logs of a block are neighbours.
-        let blocks = self.forwarded.iter().flat_map(|run| run.found.chunk_by(|one, other| one.0 == other.0));
+        let searched = self.searched.iter();
+        let blocks = searched.flat_map(|found| found.logs.chunk_by(|one, other| one.0 == other.0));
         let of_logs = blocks.filter_map(|logs| logs.first()).map(|(home, _)| (home.number, home.block));
         of_range.chain(of_logs)
     }
@@ -447,17 +461,14 @@ where
     pub(super) fn join(self) -> Result<Answered, CallError> {
         let first = self.blocks.first().map_or(BlockNumber(0), |block| block.number);
         let mut joined = Joined::new(self.cold.tools.limits, first);
-        let mut searched: HashMap<BlockNumber, Vec<Bytes>> = HashMap::new();
-        for (home, log) in self.forwarded.iter().flat_map(|run| &run.found) {
-            searched.entry(home.number).or_default().push(log.clone());
-        }
-        let is_searched = |at: usize| self.forwarded.iter().any(|run| run.positions.contains(&at));
-        for (at, Planned { number, found, .. }) in self.blocks.into_iter().enumerate() {
-            let found = match found {
-                Some(found) => found,
-                None if is_searched(at) => FoundLogs::forwarded(searched.remove(&number).unwrap_or_default()),
+        for Planned { number, found, .. } in self.blocks {
+            let found = match (found, &self.searched) {
+                (Some(found), _) => found,
+                (None, Some(searched)) => {
+                    FoundLogs::forwarded(searched.of(number).iter().map(|(_, log)| log.clone()).collect())
+                }
                 // Every block is found or searched; nothing else may be answered.
-                None => return Err(CallError::Changed),
+                (None, None) => return Err(CallError::Changed),
             };
             joined.add(number, found)?;
         }

@@ -3,7 +3,7 @@
 use tower::Service;
 
 use super::{
-    cold::{Cold, UpstreamSearch, Walked, run},
+    cold::{Cold, UpstreamSearch, Walked, range},
     found::{FoundLogs, Joined},
     plan::{Attempt, RangePlan},
     range::{Bound, CanonicalRange},
@@ -20,6 +20,7 @@ use crate::{
             request::Request,
         },
         error::{CallError, LogLimit},
+        miss::fetcher::FoundByNode,
     },
 };
 
@@ -98,17 +99,28 @@ where
             && !self.tools.must_prove()
         {
             self.tools.forwarder.confirm_chain().await?;
-            let call = call.with_blocks(run(first, last));
+            let (asked, call) = (call, call.with_blocks(range(first, last)));
             // A range that ends above the head is the node's to judge, so no endpoint must have reached its end.
             let answering = Box::pin(self.tools.fetcher.find_logs(&call, None));
             let answered = self.tools.concurrency.within(packet.caller().client, answering).await;
-            let (answer, is_true) = answered.map_err(CallError::Upstream)?;
+            let FoundByNode { answer, is_checked } = answered.map_err(CallError::Upstream)?;
             if let Answer::Result(logs) = &answer
-                && is_true
+                && is_checked
                 && let Ok(logs) = Log::read_all(logs)
-                && let Some(log) = logs.last()
             {
-                self.tools.view.tell(log.home);
+                // In a batch, a tag means the same block in all calls.
+                let is_other = |tag: &Tag| {
+                    let link = packet.tag(*tag).filter(|_| packet.calls().len() > 1);
+                    let is_it =
+                        |home: Home, link: Link| home.number != link.number || home.block == link.hash;
+                    link.is_some_and(|link| !logs.iter().all(|log| is_it(log.home, link)))
+                };
+                if let Some(tag) = asked.tags().find(is_other) {
+                    return Err(CallError::Left { tag });
+                }
+                if let Some(log) = logs.last() {
+                    self.tools.view.tell(log.home);
+                }
             }
             return Ok(Answered::new(answer, Outcome::Logs(LogSource::Forwarded, LogProof::None)));
         }
@@ -153,8 +165,8 @@ where
             Walked::Gone => return Ok(Attempt::Forward),
             Walked::Unavailable if self.tools.must_prove() => return Err(CallError::Unproved),
             Walked::Unavailable => match cold.forward(call.blocks, self.number(hash)).await? {
-                UpstreamSearch::Found(logs) => {
-                    FoundLogs::forwarded(logs.into_iter().map(|(_, log)| log).collect())
+                UpstreamSearch::Found(found) => {
+                    FoundLogs::forwarded(found.logs.into_iter().map(|(_, log)| log).collect())
                 }
                 UpstreamSearch::Other(answer) => return Ok(Attempt::unproved(answer)),
             },
@@ -243,9 +255,11 @@ where
         }
         if !plan.is_linked() {
             tools.renew().await?;
-            return Ok(Attempt::Changed);
+            // After a revert, blocks of a development chain may not link to each other. Only the node knows its chain.
+            let is_development = tools.view.tracker().rules().development;
+            return Ok(if is_development { Attempt::Forward } else { Attempt::Changed });
         }
-        plan.confirm_branch(!tagged.is_empty()).await?;
+        plan.confirm().await?;
         let is_overtaken = plan.is_forwarded() && tools.has_left(last, since);
         // A tag keeps the block that another call of the batch was answered from, whatever the chain does.
         let stays = first == last && tagged.iter().any(|(tag, _)| request.packet().is_answered(*tag));

@@ -65,6 +65,13 @@ impl LogTools {
         self.demands_proof() && self.verifier.rejects()
     }
 
+    /// Returns whether a number is among those of the newest blocks, as many as the window has.
+    pub(super) fn is_new(&self, number: BlockNumber) -> bool {
+        let tracker = self.view.tracker();
+        let window = tracker.rules().window as u64;
+        tracker.head().is_some_and(|head| head.number.0 < number.0.saturating_add(window))
+    }
+
     /// Indexes the logs of receipts on the proof threads, and stores the indexes. Receipts in an unknown form get none.
     pub(super) async fn index(&self, receipts: Vec<Arc<Verified<Receipts>>>) {
         // One block at a time, so that calls for many blocks do not hold up others, and an abandoned call stops soon.

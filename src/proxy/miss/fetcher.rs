@@ -51,6 +51,14 @@ pub(crate) struct Fetcher {
     flights: Coalesce<Flight, Result<Fetched, UpstreamError>>,
 }
 
+/// The answer of a node that searched for logs.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundByNode {
+    pub(crate) answer: Answer,
+    /// Whether the answer passed the checks. A wrong one is passed on unless `verify.on_mismatch` is `reject`.
+    pub(crate) is_checked: bool,
+}
+
 /// Depth below the head at which all nodes have the same blocks.
 const SETTLED: u64 = 64;
 
@@ -193,25 +201,26 @@ impl Fetcher {
     }
 
     /// Asks an endpoint for logs, and has them checked. `last` is the number of the last block, if known. The primary
-    /// answers for blocks that may not be final, since another endpoint may be on another branch or behind. Returns the answer, and whether it passed the checks: a wrong one is
-    /// returned unless `verify.on_mismatch` is `reject`.
+    /// answers for blocks that may not be final, since another endpoint may be on another branch or behind.
     pub(crate) async fn find_logs(
         &self,
         call: &LogsCall,
         last: Option<BlockNumber>,
-    ) -> Result<(Answer, bool), UpstreamError> {
-        let finalized = self.view.tracker().finalized().map(|(number, _)| number);
-        let primary = last.is_none_or(|last| Some(last) > finalized);
+    ) -> Result<FoundByNode, UpstreamError> {
+        let primary = last.is_none_or(|last| Some(last) > self.finalized());
         let need = Requirements { block: last, primary, ..Requirements::default() };
         let known = Arc::new(self.known_at(self.view.clock().now()));
         let check = Check::of_logs(self.verifier.clone(), call.clone(), known);
         let call = Call::new(call.method(), call.params()).with_requirements(need);
-        match self.upstream.call(call.with_check(check)).await {
-            Err(UpstreamError::Rejected(mismatch)) if !self.verifier.rejects() => {
-                Ok((mismatch.answer, false))
-            }
-            answered => answered.map(|accepted| (accepted.answer, true)),
-        }
+        let (answer, is_checked) = match self.upstream.call(call.with_check(check)).await {
+            Err(UpstreamError::Rejected(mismatch)) if !self.verifier.rejects() => (mismatch.answer, false),
+            answered => (answered?.answer, true),
+        };
+        Ok(FoundByNode { answer, is_checked })
+    }
+
+    fn finalized(&self) -> Option<BlockNumber> {
+        self.view.tracker().finalized().map(|(number, _)| number)
     }
 
     /// Sends the call and has the answer checked. Passes on a wrong answer unless `verify.on_mismatch` is `reject`.
@@ -227,8 +236,7 @@ impl Fetcher {
     async fn run(self: Arc<Self>, (query, anybody): Flight, sent: Stamp) -> Result<Fetched, UpstreamError> {
         let (head, generation) = (self.view.tracker().head(), self.view.generation());
         let check = self.check(query, sent);
-        let finalized = self.view.tracker().finalized().map(|(number, _)| number);
-        let mut need = need(query, finalized, head.map(|head| head.number));
+        let mut need = need(query, self.finalized(), head.map(|head| head.number));
         if anybody {
             need = Requirements { primary: false, retry_null: true, ..need };
         }

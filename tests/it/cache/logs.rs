@@ -16,32 +16,32 @@ use crate::support::{
 };
 
 /// Returns a chain that is listed as Ethereum's, so that blooms exclude blocks.
-fn ethereum(blocks: usize, transactions: usize) -> DevChain {
+pub(super) fn ethereum(blocks: usize, transactions: usize) -> DevChain {
     let mainnet = |config: &mut ChainConfig| config.chain_id = 1;
     upstream::devchain().config(mainnet).blocks(blocks, transactions).chain()
 }
 
-fn full() -> Config {
+pub(super) fn full() -> Config {
     let mut config = Config::default();
     (config.verify.level, config.verify.on_mismatch) = (Demand::Full, OnMismatch::Reject);
     config
 }
 
-fn range(first: u64, last: u64) -> Value {
+pub(super) fn range(first: u64, last: u64) -> Value {
     json!([{ "fromBlock": format!("{first:#x}"), "toBlock": format!("{last:#x}") }])
 }
 
-fn with(mut params: Value, name: &str, value: Value) -> Value {
+pub(super) fn with(mut params: Value, name: &str, value: Value) -> Value {
     params[0][name] = value;
     params
 }
 
-fn own(chain: &DevChain, params: &Value) -> Value {
+pub(super) fn own(chain: &DevChain, params: &Value) -> Value {
     serde_json::from_slice(&chain.answer(LOGS, params.clone()).unwrap()).unwrap()
 }
 
 /// Reads blocks and their receipts, so that they are cached.
-async fn warm(program: &InMemory, numbers: impl IntoIterator<Item = u64>) {
+pub(super) async fn warm(program: &InMemory, numbers: impl IntoIterator<Item = u64>) {
     for number in numbers {
         let number = format!("{number:#x}");
         program.ask(BLOCK_BY_NUMBER, json!([number, true])).await;
@@ -118,32 +118,6 @@ async fn short_cold_run_is_fetched_and_cached() {
     assert_eq!(status, "holdfast; hit; detail=receipts; proof=proved");
     program.ask(RECEIPTS, json!(["0x4"])).await;
     assert_eq!(chain.count(RECEIPTS), 0, "logs and receipts share one fetch");
-}
-
-#[tokio::test(start_paused = true)]
-async fn long_cold_runs_are_forwarded_and_joined() {
-    let chain = ethereum(20, 2);
-    let program = in_memory::program(&chain, &Config::default());
-    // Final blocks. Others, which are known only from answers for their numbers, would be searched, too.
-    chain.set_finalized(19);
-    program.ask("eth_blockNumber", json!([])).await;
-    warm(&program, [8, 9]).await;
-    let expected = own(&chain, &range(2, 18));
-    chain.clear_calls();
-    let (status, answer) = program.cached(LOGS, range(2, 18)).await;
-    assert_eq!((&*status, answer), ("holdfast; fwd=miss; detail=logs; proof=none", expected));
-    let sent: Vec<_> = chain.calls().into_iter().filter(|call| call.method == LOGS).collect();
-    let bounds = sent.iter().map(|call| {
-        let params: Value = serde_json::from_str(&call.params).unwrap();
-        (params[0]["fromBlock"].clone(), params[0]["toBlock"].clone())
-    });
-    let bounds: Vec<_> = bounds.collect();
-    assert_eq!(bounds.len(), 2, "{bounds:?}");
-    assert!(
-        bounds.contains(&(json!("0x2"), json!("0x7"))) && bounds.contains(&(json!("0xa"), json!("0x12"))),
-        "{bounds:?}"
-    );
-    assert_eq!(chain.count(RECEIPTS), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -331,41 +305,40 @@ async fn lagging_endpoint_is_not_asked_for_the_logs_of_the_head() {
     }
 }
 
-/// The node refuses a part of the range, and then answers for the whole range with logs that the cache refutes.
+/// The cache has the receipts of some of the blocks.
 #[tokio::test(start_paused = true)]
-async fn logs_of_the_whole_range_are_checked_as_well() {
-    let chain = ethereum(20, 3);
+async fn forwarded_logs_are_compared_with_cached_receipts() {
+    let chain = ethereum(30, 3);
     let mut config = Config::default();
     config.verify.on_mismatch = OnMismatch::Reject;
     let program = in_memory::program(&chain, &config);
     warm(&program, 2..=10).await;
-    chain.fail(Fault::Error { code: -32000, message: "too many".to_owned() }).on(LOGS).once();
     chain.fail(Lie::MissingLog(0)).on(LOGS).always();
-    let (_, answer) = program.call(LOGS, range(2, 18)).await;
+    let (_, answer) = program.call(LOGS, range(2, 28)).await;
     assert_eq!(answer["error"]["code"], -32012, "{answer}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn false_logs_are_refused_or_passed_as_configured() {
     for (on_mismatch, code) in [(OnMismatch::Reject, json!(-32012)), (OnMismatch::Pass, Value::Null)] {
-        let chain = ethereum(20, 3);
+        let chain = ethereum(24, 3);
         for lie in [
             Lie::ShuffledLogs(1),
             Lie::Everywhere("removed".to_owned(), json!(true)),
-            Lie::Everywhere("blockNumber".to_owned(), json!("0x13")),
+            Lie::Everywhere("blockNumber".to_owned(), json!("0x17")),
             Lie::Everywhere("address".to_owned(), json!(format!("0x{}", "77".repeat(20)))),
         ] {
             let mut config = Config::default();
             config.verify.on_mismatch = on_mismatch;
             let program = in_memory::program(&chain, &config);
-            let address = own(&chain, &range(2, 18))[0]["address"].clone();
-            let several = own(&chain, &range(2, 18))
+            let address = own(&chain, &range(2, 22))[0]["address"].clone();
+            let several = own(&chain, &range(2, 22))
                 .as_array()
                 .unwrap()
                 .iter()
                 .filter(|log| log["address"] == address)
                 .count();
-            let params = if several > 1 { with(range(2, 18), "address", address) } else { range(2, 18) };
+            let params = if several > 1 { with(range(2, 22), "address", address) } else { range(2, 22) };
             chain.clear_faults();
             chain.fail(lie.clone()).on(LOGS).always();
             let (_, answer) = program.call(LOGS, params).await;
@@ -432,23 +405,11 @@ async fn node_with_short_receipts_searches() {
     }
 }
 
-/// One search costs less than many fetches.
-#[tokio::test(start_paused = true)]
-async fn scattered_cold_blocks_are_searched_in_one_call() {
-    let chain = ethereum(60, 2);
-    let program = in_memory::program(&chain, &Config::default());
-    warm(&program, (1..=60).filter(|number| number % 3 == 0)).await;
-    let expected = own(&chain, &range(1, 59));
-    chain.clear_calls();
-    assert_eq!(program.ask(LOGS, range(1, 59)).await, expected);
-    assert_eq!((chain.count(LOGS), chain.count(RECEIPTS)), (1, 0));
-}
-
 /// While the node searches the cold blocks of a range, a reorg replaces some of the cached blocks, and from then on the
 /// node fails to show its head.
 #[tokio::test(start_paused = true)]
 async fn logs_are_of_one_branch_if_the_head_fails() {
-    let chain = ethereum(8, 3);
+    let chain = ethereum(24, 3);
     chain.set_finalized(5);
     let program = in_memory::program(&chain, &Config::default());
     for _ in 0..12 {
@@ -460,15 +421,15 @@ async fn logs_are_of_one_branch_if_the_head_fails() {
     chain.fail(Fault::Queue(SOON)).on(LOGS).once();
     let searching = tokio::spawn({
         let program = program.clone();
-        async move { program.call(LOGS, range(8, 20)).await }
+        async move { program.call(LOGS, range(8, 36)).await }
     });
     time::sleep(SOON / 2).await;
-    chain.reorg_with(10, vec![Vec::new(); 10]);
+    chain.reorg_with(26, vec![Vec::new(); 26]);
     let internal = Fault::Error { code: -32603, message: "internal error".to_owned() };
     chain.fail(internal).on(r#"eth_getBlockByNumber["latest"*"#).always();
     let (_, answer) = searching.await.unwrap();
     // The node may also answer the whole call.
-    assert!(answer["result"] == own(&chain, &range(8, 20)) || answer["error"]["code"].is_i64(), "{answer}");
+    assert!(answer["result"] == own(&chain, &range(8, 36)) || answer["error"]["code"].is_i64(), "{answer}");
 }
 
 /// A range that ends before it begins has no tag whose block could have left the chain.

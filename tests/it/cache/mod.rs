@@ -6,6 +6,7 @@ mod entity;
 mod equal;
 mod gzip;
 mod logs;
+mod logs_cold;
 mod logs_equal;
 mod memory;
 mod mismatches;

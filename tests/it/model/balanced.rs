@@ -9,7 +9,7 @@
 //! - After the proxy has shown a block as `latest` or below `latest`, it must not answer `null` about this block or its
 //!   content for a while, as long as every replica has the block or is behind it on the same branch, and no replica lacks
 //!   a block between that block and a newer head. The call may fail instead.
-//! - A forwarded run may lack logs of blocks that its replica does not have. The logs in an answer are of one branch if
+//! - A forwarded range may lack logs of blocks that its replica does not have. The logs in an answer are of one branch if
 //!   the proxy knows the canonical block at each number of the range.
 //! - The tags of a batch follow the same rules as with one node.
 //! - A failure needs a reason: replicas that differ, or a chain that changed a moment ago.
@@ -778,14 +778,15 @@ fn orphan_of_a_lagging_replica_is_not_final() {
 #[test]
 fn logs_of_known_blocks_are_of_one_branch() {
     let filter = LogFilter { example: 0, address: Pick::Any, topics: [Pick::Any; 4], positions: 0 };
-    let logs = Question::Logs(LogQuery { span: Span::Numbers { last: 0, before: 4 }, filter });
+    // More blocks than the proxy fetches.
+    let logs = Question::Logs(LogQuery { span: Span::Numbers { last: 0, before: 20 }, filter });
     let seen = Seen::default();
     for behind in 0..3 {
         for shift in 0..12 {
             // The new branch is as long as the old one, so that the proxy finds its link to the blocks below.
             let deal = vec![0, 1, 2, 1, 0];
             let search = Happens::SearchBranches { behind, deal, logs, is_linked: true };
-            let steps = [Happens::Shift(shift), search];
+            let steps = [Happens::Shift(shift), Happens::Step(Step::Mine(20, 1)), search];
             run(Setting { fast_finality: false, followed: false }, &seen, &steps)
                 .unwrap_or_else(|error| panic!("{behind}, {shift}: {error}"));
         }

@@ -83,7 +83,7 @@ impl LogSources {
     }
 }
 
-/// Returns whether logs with this `cache-status` may be those of a forwarded run. The status of a batch only counts
+/// Returns whether logs with this `cache-status` may be those of a forwarded range. The status of a batch only counts
 /// outcomes.
 pub fn is_forwarded(status: &str) -> bool {
     ["fwd=bypass", "proof=none", "miss=", "bypass="].iter().any(|mark| status.contains(mark))

@@ -55,10 +55,15 @@ pub enum Pick {
 
 // The strategies are boxed: their trees are large, and a program with many steps would overflow the stack.
 
+/// Returns the number of blocks before the last one. A node searches ranges of more than 16 cold blocks.
+fn before() -> BoxedStrategy<u8> {
+    prop_oneof![3 => 0u8..6, 1 => 16u8..24].boxed()
+}
+
 fn span() -> BoxedStrategy<Span> {
     prop_oneof![
         4 => any::<u16>().prop_map(Span::Hash),
-        4 => (0i8..6, 0u8..6).prop_map(|(last, before)| Span::Numbers { last, before }),
+        4 => (0i8..6, before()).prop_map(|(last, before)| Span::Numbers { last, before }),
         5 => (any::<u16>(), 0u8..4, 0u8..3)
             .prop_map(|(block, before, after)| Span::Around { block, before, after }),
         1 => (-2i8..0, 0u8..6).prop_map(|(last, before)| Span::Numbers { last, before }),
@@ -72,7 +77,7 @@ fn tagged_span() -> BoxedStrategy<Span> {
     let tag = prop_oneof![4 => Just(Place::Latest), 1 => Just(Place::Safe), 1 => Just(Place::Finalized)];
     prop_oneof![
         2 => tag.clone().prop_map(|tag| Span::Tags { from: tag, to: tag }),
-        4 => (0u8..6, tag.clone()).prop_map(|(before, tag)| Span::UpTo { before, tag }),
+        4 => (before(), tag.clone()).prop_map(|(before, tag)| Span::UpTo { before, tag }),
         1 => (tag.clone(), tag).prop_map(|(from, to)| Span::Tags { from, to }),
     ]
     .boxed()
@@ -111,11 +116,12 @@ pub fn log_question_about(span: BoxedStrategy<Span>) -> BoxedStrategy<Question> 
 
 /// Returns searches of a range up to the head, by a node that begins to lag.
 pub fn search_lagging() -> BoxedStrategy<Step> {
-    let span = (1u8..7, any::<bool>()).prop_map(|(before, is_tagged)| match is_tagged {
+    let before = prop_oneof![1u8..7, 16u8..24];
+    let span = (before, any::<bool>()).prop_map(|(before, is_tagged)| match is_tagged {
         true => Span::UpTo { before, tag: Place::Latest },
         false => Span::Numbers { last: 0, before },
     });
-    (1usize..5, 1u64..4, query(span.boxed()))
+    (prop_oneof![3 => 1usize..5, 1 => 16usize..20], 1u64..4, query(span.boxed()))
         .prop_map(|(blocks, lag, query)| Step::SearchLagging { blocks, lag, query })
         .boxed()
 }

@@ -1,0 +1,126 @@
+//! `eth_getLogs` of blocks that are not cached: fetched if they are few, else searched by the node.
+
+use holdfast::{
+    config::Config,
+    devchain::{DevChain, Fault},
+    http::KeyConfig,
+};
+use serde_json::{Value, json};
+use tokio::time;
+
+use super::logs::{ethereum, full, own, range, warm};
+use crate::support::{
+    in_memory::{self, InMemory},
+    method::{LOGS, RECEIPTS},
+    proxy,
+};
+
+const KEY: &str = "hf_5d41402abc4b2a76b9719d911017c5925d41402abc4b2a76b9719d911017c592";
+
+const WALKED: &str = "holdfast; fwd=miss; stored; detail=receipts; proof=proved";
+const FORWARDED: &str = "holdfast; fwd=miss; detail=logs; proof=none";
+
+/// Returns a program whose window has the newest four blocks.
+async fn with_small_window(chain: &DevChain) -> InMemory {
+    let mut config = Config::default();
+    config.chain.window = 4;
+    let program = in_memory::program(chain, &config);
+    program.ask("eth_blockNumber", json!([])).await;
+    program
+}
+
+/// The node refuses to search more blocks than it would like.
+fn too_many_blocks() -> Fault {
+    Fault::Error { code: -32005, message: "query exceeds max block range 10".to_owned() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn sixteen_cold_blocks_are_fetched_in_the_window_and_two_below() {
+    let chain = ethereum(60, 2);
+    let in_window = in_memory::program(&chain, &Config::default());
+    for (program, first, last, status) in [
+        (&in_window, 40, 55, WALKED),
+        (&in_window, 10, 26, FORWARDED),
+        (&with_small_window(&chain).await, 40, 41, WALKED),
+        (&with_small_window(&chain).await, 40, 42, FORWARDED),
+    ] {
+        let answered = program.cached(LOGS, range(first, last)).await;
+        assert_eq!(answered, (status.to_owned(), own(&chain, &range(first, last))), "{first} to {last}");
+    }
+}
+
+/// One node answers for the whole range, so that no hole shows where two searches would meet.
+#[tokio::test(start_paused = true)]
+async fn range_with_many_cold_blocks_is_searched_in_one_call() {
+    let chain = ethereum(40, 2);
+    let program = in_memory::program(&chain, &Config::default());
+    warm(&program, (1..=40).filter(|number| number % 3 == 0)).await;
+    chain.clear_calls();
+    let answered = program.cached(LOGS, range(2, 38)).await;
+    assert_eq!(answered, (FORWARDED.to_owned(), own(&chain, &range(2, 38))));
+    let sent: Vec<_> = chain.calls().into_iter().filter(|call| call.method == LOGS).collect();
+    let params: Vec<Value> = sent.iter().map(|call| serde_json::from_str(&call.params).unwrap()).collect();
+    assert_eq!(
+        (params.len(), &params[0][0]["fromBlock"], &params[0][0]["toBlock"]),
+        (1, &json!("0x2"), &json!("0x26"))
+    );
+    assert_eq!(chain.count(RECEIPTS), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn range_that_the_node_refuses_is_fetched_if_it_is_short() {
+    let chain = ethereum(60, 2);
+    chain.fail(too_many_blocks()).on(LOGS).always();
+    let program = with_small_window(&chain).await;
+    let answered = program.cached(LOGS, range(10, 25)).await;
+    assert_eq!(answered, (WALKED.to_owned(), own(&chain, &range(10, 25))));
+    let (_, refused) = program.call(LOGS, range(30, 46)).await;
+    assert_eq!(refused["error"]["code"], -32005, "{refused}");
+    assert_eq!(refused["error"]["message"], "query exceeds max block range 10");
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_error_of_the_search_is_handed_on() {
+    let chain = ethereum(60, 2);
+    chain.fail(Fault::Error { code: -32000, message: "no".to_owned() }).on(LOGS).always();
+    let (_, refused) = with_small_window(&chain).await.call(LOGS, range(10, 25)).await;
+    assert_eq!(refused["error"]["message"], "no", "{refused}");
+    assert_eq!((chain.count(LOGS), chain.count(RECEIPTS)), (1, 0));
+}
+
+/// A node without receipts of its newest blocks, as after a restart, still finds their logs.
+#[tokio::test(start_paused = true)]
+async fn node_that_refuses_receipts_searches() {
+    let chain = ethereum(40, 3);
+    let program = in_memory::program(&chain, &Config::default());
+    for fault in [Fault::Status(403), Fault::Error { code: -32000, message: "no receipts".to_owned() }] {
+        chain.clear_faults();
+        chain.fail(fault).on(RECEIPTS).always();
+        let answered = program.cached(LOGS, range(30, 39)).await;
+        assert_eq!(answered, (FORWARDED.to_owned(), own(&chain, &range(30, 39))));
+    }
+}
+
+/// A client pays for each block that is fetched for it, or for none. A search costs one call.
+#[tokio::test(start_paused = true)]
+async fn client_that_cannot_pay_for_the_blocks_gets_a_search() {
+    for (mut config, is_searched) in [(Config::default(), true), (full(), false)] {
+        let chain = ethereum(60, 2);
+        config.http.keys = vec![KeyConfig { rate: "4/m".parse().ok(), ..proxy::key("one", KEY) }];
+        let program = in_memory::program(&chain, &config).with_key(KEY);
+        time::advance(time::Duration::from_secs(60)).await;
+        let (status, answer) = program.call(LOGS, range(50, 57)).await;
+        assert_eq!(status == 200, is_searched, "{answer}");
+        match is_searched {
+            true => assert_eq!(answer["result"], own(&chain, &range(50, 57))),
+            false => assert_eq!(answer["error"]["code"], -32005, "{answer}"),
+        }
+        assert_eq!((chain.count(LOGS) == 1, chain.count(RECEIPTS)), (is_searched, 0));
+        // Only the call itself is paid for.
+        let mut further = Vec::new();
+        for _ in 0..4 {
+            further.push(program.call("eth_chainId", json!([])).await.0);
+        }
+        assert_eq!(further, [200, 200, 200, 429]);
+    }
+}
