@@ -39,6 +39,9 @@ const MAX_NEW_WALK: usize = 16;
 /// Most cold blocks that are fetched for a proof. They cost up to 400 upstream calls.
 const MAX_PROVED_WALK: usize = 200;
 
+/// Number of the newest blocks whose blooms are compared with the logs that the node found.
+const NEWEST: u64 = 16;
+
 /// Most cold blocks that are loaded from cache tiers. Loading and proving a block takes milliseconds, so that more of
 /// them take longer than a search by the upstream.
 const MAX_LOADED: usize = 1000;
@@ -427,16 +430,31 @@ where
     }
 
     /// If the upstream searched the newest blocks, looks at the head: it shows whether these blocks are on one branch, and
-    /// whether the upstream lags.
+    /// whether the upstream lags. If it does not lag, fetches the newest blocks that should have logs according to their
+    /// blooms, but in which it found none: it may have searched before it had them.
     ///
     /// # Errors
     /// If the head cannot be fetched.
-    pub(super) async fn confirm(&self) -> Result<(), CallError> {
+    pub(super) async fn confirm(&mut self, since: Stamp) -> Result<Option<Attempt>, CallError> {
         let tools = self.cold.tools;
-        match self.blocks.last() {
-            Some(last) if self.is_forwarded() && tools.is_new(last.number) => tools.renew().await,
-            _ => Ok(()),
+        let (Some(searched), Some(last)) = (&self.searched, self.blocks.last()) else { return Ok(None) };
+        if !tools.is_new(last.number) {
+            return Ok(None);
         }
+        tools.renew().await?;
+        let head = tools.view.tracker().head();
+        let Some(head) = head.filter(|_| self.has_searched_all().is_ok()) else { return Ok(None) };
+        let is_missing = |block: &Planned| {
+            block.number.0 + NEWEST > head.number.0
+                && block.found.is_none()
+                && !block.is_disputed
+                && searched.of(block.number).is_empty()
+                && block.hash.is_some_and(|hash| self.cold.search.is_in_bloom(hash))
+        };
+        let missing = self.blocks.iter().enumerate().filter(|(_, block)| is_missing(block));
+        let missing: Vec<usize> = missing.map(|(position, _)| position).collect();
+        // Without the receipts of a block, the search counts.
+        Ok(self.walk(&missing, since).await?.end())
     }
 
     /// Returns whether the upstream searched the range.

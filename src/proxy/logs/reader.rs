@@ -259,7 +259,9 @@ where
             let is_development = tools.view.tracker().rules().development;
             return Ok(if is_development { Attempt::Forward } else { Attempt::Changed });
         }
-        plan.confirm().await?;
+        if let Some(attempt) = plan.confirm(since).await? {
+            return Ok(attempt);
+        }
         let is_overtaken = plan.is_forwarded() && tools.has_left(last, since);
         // A tag keeps the block that another call of the batch was answered from, whatever the chain does.
         let stays = first == last && tagged.iter().any(|(tag, _)| request.packet().is_answered(*tag));

@@ -107,11 +107,21 @@ impl<'a> Search<'a> {
         if cache.peek_block(hash).is_some_and(|block| block.is_proved() && block.is_empty()) {
             return true;
         }
-        let Some(bloom) = proved_bloom(cache, hash) else { return false };
+        self.bloom_matches(hash) == Some(false)
+    }
+
+    /// Returns whether the proved header of a block shows that logs may match.
+    pub(super) fn is_in_bloom(&self, hash: BlockHash) -> bool {
+        self.bloom_matches(hash) == Some(true)
+    }
+
+    /// Returns whether the bloom of a block matches the filter; `None` if the header is not proved.
+    fn bloom_matches(&self, hash: BlockHash) -> Option<bool> {
+        let bloom = proved_bloom(&self.tools.state.cache, hash)?;
         // Only here, because it takes a lock, which most searches do not need.
         let blooms = self.blooms.get_or_init(|| {
             self.tools.verifier.is_ethereum().then(|| FilterBlooms::new(self.filter.filter()))
         });
-        blooms.as_ref().is_some_and(|blooms| bloom == Bloom::ZERO || !blooms.may_be_in(&bloom))
+        blooms.as_ref().map(|blooms| bloom != Bloom::ZERO && blooms.may_be_in(&bloom))
     }
 }

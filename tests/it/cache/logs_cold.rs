@@ -2,7 +2,7 @@
 
 use holdfast::{
     config::Config,
-    devchain::{DevChain, Fault},
+    devchain::{DevChain, Fault, Lie},
     http::KeyConfig,
 };
 use serde_json::{Value, json};
@@ -11,7 +11,8 @@ use tokio::time;
 use super::logs::{ethereum, full, own, range, warm};
 use crate::support::{
     in_memory::{self, InMemory},
-    method::{LOGS, RECEIPTS},
+    method::{BLOCK_BY_NUMBER, LOGS, RECEIPTS},
+    one_node::STALE,
     proxy,
 };
 
@@ -85,6 +86,42 @@ async fn other_error_of_the_search_is_handed_on() {
     chain.fail(Fault::Error { code: -32000, message: "no".to_owned() }).on(LOGS).always();
     let (_, refused) = with_small_window(&chain).await.call(LOGS, range(10, 25)).await;
     assert_eq!(refused["error"]["message"], "no", "{refused}");
+    assert_eq!((chain.count(LOGS), chain.count(RECEIPTS)), (1, 0));
+}
+
+/// The node shows its head, but searches as if it did not have the newest blocks yet. The blooms of their headers tell.
+#[tokio::test(start_paused = true)]
+async fn logs_of_the_newest_blocks_that_a_search_leaves_out_are_fetched() {
+    for left_out in 1..=3 {
+        let chain = ethereum(40, 3);
+        let program = in_memory::program(&chain, &Config::default());
+        for _ in 0..3 {
+            chain.mine(3);
+            time::sleep(STALE).await;
+            program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
+        }
+        chain.fail(Lie::LaggingLogs(left_out)).on(LOGS).once();
+        let last = chain.head().number;
+        chain.clear_calls();
+        let answered = program.cached(LOGS, range(last - 20, last)).await;
+        assert_eq!(answered, (FORWARDED.to_owned(), own(&chain, &range(last - 20, last))), "{left_out}");
+        assert_eq!((chain.count(LOGS), chain.count(RECEIPTS)), (1, left_out));
+    }
+}
+
+/// A block whose bloom excludes the filter is not fetched.
+#[tokio::test(start_paused = true)]
+async fn newest_blocks_without_logs_are_not_fetched() {
+    let chain = ethereum(40, 3);
+    let program = in_memory::program(&chain, &Config::default());
+    for _ in 0..3 {
+        chain.mine(0);
+        time::sleep(STALE).await;
+        program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
+    }
+    let last = chain.head().number;
+    let answered = program.cached(LOGS, range(last - 23, last)).await;
+    assert_eq!(answered, (FORWARDED.to_owned(), own(&chain, &range(last - 23, last))));
     assert_eq!((chain.count(LOGS), chain.count(RECEIPTS)), (1, 0));
 }
 
