@@ -22,7 +22,7 @@ const MAX_VALUES: usize = 10_000;
 const MAX_IN_BLOOM: usize = 32;
 
 /// A call for logs in a form that Holdfast reads.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LogsCall {
     /// The blocks that contain the logs.
     pub blocks: LogBlocks,
@@ -31,7 +31,7 @@ pub struct LogsCall {
 }
 
 /// The blocks of a call for logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LogBlocks {
     /// The block with this hash, canonical or not.
     Hash(BlockHash),
@@ -40,7 +40,7 @@ pub enum LogBlocks {
 }
 
 /// Conditions on logs. An empty list allows all values. The values are in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LogFilter {
     addresses: Vec<Address>,
     topics: Vec<Vec<B256>>,

@@ -67,7 +67,7 @@ impl<K, V> Default for Coalesce<K, V> {
 
 impl<K, V> Coalesce<K, V>
 where
-    K: Copy + Hash + Eq + Send + Sync + 'static,
+    K: Clone + Hash + Eq + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
     /// Joins the flight of `key` if `may_join` accepts its send time. Otherwise starts a new flight, sent at `now`,
@@ -99,7 +99,7 @@ where
                         value: OnceLock::new(),
                         ended: Semaphore::new(0),
                     });
-                    flights.insert(key, flight.clone());
+                    flights.insert(key.clone(), flight.clone());
                     let landing = Ending { flights: self.flights.clone(), key, flight: flight.clone() };
                     // Box the future, because it is large and `spawn` would move it.
                     let fetch = Box::pin(fetch());

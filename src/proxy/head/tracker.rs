@@ -167,10 +167,9 @@ impl HeadTracker {
         self.refresh_as(None, tag, arrival, |_| true).await
     }
 
-    /// Fetches the block of `tag` with a request that is sent now or later.
-    pub(crate) async fn renew(self: &Arc<Self>, tag: Tag) -> Result<(), UpstreamError> {
-        let now = self.view.clock().now();
-        self.refresh_as(None, tag, now, move |sent| !sent.is_before(now)).await
+    /// Fetches the block of `tag` with a request that is sent after `since`.
+    pub(crate) async fn renew(self: &Arc<Self>, tag: Tag, since: Stamp) -> Result<(), UpstreamError> {
+        self.refresh_as(None, tag, since, move |sent| !sent.is_before(since)).await
     }
 
     /// Like [`refresh`](Self::refresh), for a call that asks for `part` of the block. Fetches the head in full if the

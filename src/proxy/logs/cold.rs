@@ -11,7 +11,7 @@ use super::{
     tools::LogTools,
 };
 use crate::{
-    chain::Link,
+    chain::{Link, Stamp},
     eth::{At, Block, BlockHash, BlockNumber, Home, Log, LogBlocks, LogsCall, Part, Query, Receipts},
     jsonrpc::Answer,
     proxy::{
@@ -52,6 +52,8 @@ pub(super) enum Walked {
 pub(super) struct SearchedLogs {
     /// The logs, with the block that each names.
     pub(super) logs: Vec<(Home, Bytes)>,
+    /// Time at which they had arrived.
+    pub(super) at: Stamp,
 }
 
 /// Answer of the upstream for some blocks.
@@ -177,11 +179,11 @@ where
         blocks: LogBlocks,
         last: Option<BlockNumber>,
     ) -> Result<UpstreamSearch, CallError> {
-        let call = self.call.with_blocks(blocks);
-        let client = self.request.packet().caller().client;
-        let answering = Box::pin(self.tools.fetcher.find_logs(&call, last));
-        let answered = self.tools.concurrency.within(client, answering).await;
-        let FoundByNode { answer, is_checked } = answered.map_err(CallError::Upstream)?;
+        let packet = self.request.packet();
+        let (client, arrival) = (packet.caller().client, packet.arrival(self.tools.view.clock()));
+        let answering = self.tools.fetcher.share_logs(self.call.with_blocks(blocks), last, arrival);
+        let answered = self.tools.concurrency.within(client, Box::pin(answering)).await;
+        let FoundByNode { answer, is_checked, at } = answered.map_err(CallError::Upstream)?;
         if let Answer::Result(bytes) = &answer
             && is_checked
             && let Ok(logs) = Log::read_all(bytes)
@@ -189,7 +191,7 @@ where
             && logs.is_sorted_by_key(|log| log.home.number)
         {
             let logs = logs.into_iter().map(|log| (log.home, bytes.slice(log.place))).collect();
-            return Ok(UpstreamSearch::Found(SearchedLogs { logs }));
+            return Ok(UpstreamSearch::Found(SearchedLogs { logs, at }));
         }
         Ok(UpstreamSearch::Other(answer))
     }

@@ -441,7 +441,7 @@ where
         if !tools.is_new(last.number) {
             return Ok(None);
         }
-        tools.renew().await?;
+        tools.renew_after(searched.at).await?;
         let head = tools.view.tracker().head();
         let Some(head) = head.filter(|_| self.has_searched_all().is_ok()) else { return Ok(None) };
         let is_missing = |block: &Planned| {

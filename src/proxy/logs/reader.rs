@@ -103,7 +103,7 @@ where
             // A range that ends above the head is the node's to judge, so no endpoint must have reached its end.
             let answering = Box::pin(self.tools.fetcher.find_logs(&call, None));
             let answered = self.tools.concurrency.within(packet.caller().client, answering).await;
-            let FoundByNode { answer, is_checked } = answered.map_err(CallError::Upstream)?;
+            let FoundByNode { answer, is_checked, .. } = answered.map_err(CallError::Upstream)?;
             if let Answer::Result(logs) = &answer
                 && is_checked
                 && let Ok(logs) = Log::read_all(logs)

@@ -103,7 +103,15 @@ impl LogTools {
     /// As for [`refresh`](Self::refresh). Also if the upstream answers with an error: after a search, nothing else shows
     /// that its logs are of one branch.
     pub(super) async fn renew(&self) -> Result<(), CallError> {
-        self.refresh_with(self.view.clock().now(), true, self.head.renew(Tag::Latest)).await
+        self.renew_after(self.view.clock().now()).await
+    }
+
+    /// Like [`renew`](Self::renew), but requests that were sent after `since` count.
+    ///
+    /// # Errors
+    /// As for [`renew`](Self::renew).
+    pub(super) async fn renew_after(&self, since: Stamp) -> Result<(), CallError> {
+        self.refresh_with(since, true, self.head.renew(Tag::Latest, since)).await
     }
 
     async fn refresh_with(

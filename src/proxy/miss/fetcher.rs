@@ -49,7 +49,11 @@ pub(crate) struct Fetcher {
     verifier: Verifier,
     metrics: Metrics,
     flights: Coalesce<Flight, Result<Fetched, UpstreamError>>,
+    searches: Coalesce<LogSearch, Result<FoundByNode, UpstreamError>>,
 }
+
+/// A search for logs, and the number of its last block, if known.
+type LogSearch = (Arc<LogsCall>, Option<BlockNumber>);
 
 /// The answer of a node that searched for logs.
 #[derive(Clone, Debug)]
@@ -57,6 +61,8 @@ pub(crate) struct FoundByNode {
     pub(crate) answer: Answer,
     /// Whether the answer passed the checks. A wrong one is passed on unless `verify.on_mismatch` is `reject`.
     pub(crate) is_checked: bool,
+    /// Time at which the answer had arrived.
+    pub(crate) at: Stamp,
 }
 
 /// Depth below the head at which all nodes have the same blocks.
@@ -98,7 +104,18 @@ impl Fetcher {
     ) -> Self {
         let ProxyParts { upstream, verifier, metrics, .. } = parts.clone();
         let (view, state) = (head.view().clone(), existing.state().clone());
-        Self { head, view, state, existing, store, upstream, verifier, metrics, flights: Coalesce::default() }
+        Self {
+            head,
+            view,
+            state,
+            existing,
+            store,
+            upstream,
+            verifier,
+            metrics,
+            flights: Coalesce::default(),
+            searches: Coalesce::default(),
+        }
     }
 
     /// Fetches content for a client's call, or joins a fetch that is recent enough for this arrival.
@@ -200,6 +217,30 @@ impl Fetcher {
         KnownAt::new(self.state.cache.clone(), self.view.clone(), sent)
     }
 
+    /// Like [`find_logs`](Self::find_logs), or joins an equal search that is recent enough for this arrival.
+    pub(crate) async fn share_logs(
+        self: &Arc<Self>,
+        call: LogsCall,
+        last: Option<BlockNumber>,
+        arrival: Stamp,
+    ) -> Result<FoundByNode, UpstreamError> {
+        let call = Arc::new(call);
+        let is_final = last.is_some() && last <= self.finalized();
+        let may_join = |sent| match is_final {
+            true => !self.view.is_before_write(sent),
+            false => self.view.may_join(sent, arrival),
+        };
+        let (this, search) = (self.clone(), call.clone());
+        let find = move || async move { this.find_logs(&search, last).await };
+        let now = self.view.clock().now();
+        let shared = self.searches.run((call.clone(), last), now, may_join, find).await;
+        match shared.map_err(|_| UpstreamError::Abandoned)? {
+            // `Busy` concerns the caller that started the search; this one may still get a slot.
+            Shared { value: Err(UpstreamError::Busy), joined: true, .. } => self.find_logs(&call, last).await,
+            shared => shared.value,
+        }
+    }
+
     /// Asks an endpoint for logs, and has them checked. `last` is the number of the last block, if known. The primary
     /// answers for blocks that may not be final, since another endpoint may be on another branch or behind.
     pub(crate) async fn find_logs(
@@ -216,7 +257,7 @@ impl Fetcher {
             Err(UpstreamError::Rejected(mismatch)) if !self.verifier.rejects() => (mismatch.answer, false),
             answered => (answered?.answer, true),
         };
-        Ok(FoundByNode { answer, is_checked })
+        Ok(FoundByNode { answer, is_checked, at: self.view.clock().now() })
     }
 
     fn finalized(&self) -> Option<BlockNumber> {

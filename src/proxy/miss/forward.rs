@@ -138,7 +138,7 @@ impl Forwarder {
     /// the same head and yet contradict each other. Returns `None` if no node shows a head.
     pub(crate) async fn still_shows(&self, head: Option<Link>) -> Option<bool> {
         let since = self.view.clock().now();
-        self.head.renew(Tag::Latest).await.ok()?;
+        self.head.renew(Tag::Latest, since).await.ok()?;
         let tracker = self.view.tracker();
         Some(tracker.is_at(head) && tracker.refreshed().is_some_and(|sent| !sent.is_before(since)))
     }

@@ -8,11 +8,11 @@ use holdfast::{
 use serde_json::{Value, json};
 use tokio::time;
 
-use super::logs::{ethereum, full, own, range, warm};
+use super::logs::{ethereum, full, own, range, warm, with};
 use crate::support::{
     in_memory::{self, InMemory},
     method::{BLOCK_BY_NUMBER, LOGS, RECEIPTS},
-    one_node::STALE,
+    one_node::{SOON, STALE},
     proxy,
 };
 
@@ -87,6 +87,32 @@ async fn other_error_of_the_search_is_handed_on() {
     let (_, refused) = with_small_window(&chain).await.call(LOGS, range(10, 25)).await;
     assert_eq!(refused["error"]["message"], "no", "{refused}");
     assert_eq!((chain.count(LOGS), chain.count(RECEIPTS)), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_searches_share_one_call() {
+    let chain = ethereum(40, 2);
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask("eth_blockNumber", json!([])).await;
+    chain.fail(Fault::Queue(SOON)).on(LOGS).always();
+    let search = |params: Value| {
+        let program = program.clone();
+        tokio::spawn(async move { program.ask(LOGS, params).await })
+    };
+    let expected = own(&chain, &range(2, 38));
+    let equal: Vec<_> = (0..10).map(|_| search(range(2, 38))).collect();
+    let other = search(with(range(2, 38), "address", expected[0]["address"].clone()));
+    for answer in equal {
+        assert_eq!(answer.await.unwrap(), expected);
+    }
+    assert!(!other.await.unwrap().as_array().unwrap().is_empty());
+    assert_eq!(chain.count(LOGS), 2, "one for each filter");
+    let heads = chain.calls().iter().filter(|call| call.params.contains("latest")).count();
+    assert!(heads <= 3, "one at first, and one after each search: {heads}");
+    // A later search is a new one.
+    time::sleep(STALE).await;
+    program.ask(LOGS, range(2, 38)).await;
+    assert_eq!(chain.count(LOGS), 3);
 }
 
 /// The node shows its head, but searches as if it did not have the newest blocks yet. The blooms of their headers tell.
