@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use holdfast::devchain::RecordedCall;
 use serde_json::{Value, json};
 use tokio::time;
@@ -39,6 +39,8 @@ struct Row {
 enum Limit {
     /// Upstream calls for each block, for all consumers together.
     Block(usize),
+    /// Upstream calls for each block, for all consumers together, without refreshes of the head and of finality.
+    Content(usize),
     /// One refresh of the head for each poll of all consumers together, and no other call except for finality.
     HeadOnly,
 }
@@ -46,8 +48,12 @@ enum Limit {
 /// Returns the table of all workloads, which run beside each other, and whether all are within their limits.
 pub fn table() -> (String, bool) {
     let rows = thread::scope(|scope| {
-        let rows =
-            [scope.spawn(|| run(ponder())), scope.spawn(|| run(graph_node())), scope.spawn(|| run(viem()))];
+        let rows = [
+            scope.spawn(|| run(ponder())),
+            scope.spawn(|| run(graph_node())),
+            scope.spawn(|| run(viem())),
+            scope.spawn(|| run(watchers())),
+        ];
         rows.map(|row| row.join().unwrap())
     });
     let mut table =
@@ -151,6 +157,30 @@ async fn viem() -> Row {
     Row { name, asked, upstream, count: polls, limit: Limit::HeadOnly }
 }
 
+/// Ten clients that poll all logs of the last four blocks, each at its own time.
+async fn watchers() -> Row {
+    let mut world = introduced().await;
+    let mut asked = 0;
+    for _ in 0..BLOCKS {
+        world.mine();
+        for _ in 0..SLOT.as_secs() / POLL.as_secs() {
+            let polls = (0..CLIENTS).map(async |at| {
+                time::sleep(STALENESS.mul_f64(at as f64 / 4.0)).await;
+                let mut client = world.client();
+                let head = number(&json!({ "number": client.call("eth_blockNumber", json!([])).await }));
+                let [from, to] = [head - 3, head].map(|number| format!("{number:#x}"));
+                client.call("eth_getLogs", json!([{ "fromBlock": from, "toBlock": to }])).await;
+                client.calls
+            });
+            let (calls, ()) = join(join_all(polls), time::sleep(POLL)).await;
+            asked += calls.iter().sum::<u64>();
+        }
+    }
+    let upstream = world.chain.calls();
+    let name = "ten watchers of the last four blocks";
+    Row { name, asked, upstream, count: BLOCKS as usize, limit: Limit::Content(3) }
+}
+
 /// Polls as viem's `watchEvent` does without filters of the node, and returns the number of the head.
 async fn watch_event(rpc: &mut impl Rpc, address: String, last: u64) -> u64 {
     let head = rpc.call("eth_blockNumber", json!([])).await;
@@ -195,9 +225,15 @@ impl Row {
         self.upstream.iter().filter(|call| is_upkeep(call) && !call.params.contains("latest")).count()
     }
 
+    /// Returns the number of calls for blocks, receipts and logs.
+    fn content(&self) -> usize {
+        self.upstream.iter().filter(|call| !is_upkeep(call)).count()
+    }
+
     fn is_met(&self) -> bool {
         match self.limit {
             Limit::Block(limit) => self.upstream.len() <= limit * self.count,
+            Limit::Content(limit) => self.content() <= limit * self.count,
             Limit::HeadOnly => {
                 self.upstream.len() - self.finality() <= self.count && self.upstream.iter().all(is_upkeep)
             }
@@ -207,6 +243,7 @@ impl Row {
     fn show(&self) -> String {
         let limit = match self.limit {
             Limit::Block(limit) => format!("{limit} a block"),
+            Limit::Content(limit) => format!("{limit} a block for content ({})", self.content()),
             Limit::HeadOnly => "head only, once a poll".to_owned(),
         };
         let verdict = if self.is_met() { "met" } else { "**missed**" };
