@@ -117,7 +117,9 @@ fn run<T>(part: impl Future<Output = T>) -> T {
 fn rows() -> Vec<Row> {
     thread::scope(|scope| {
         let rows = [
-            scope.spawn(|| Row::new("indexer, one by one", Some((1.5, 1.5)), run(workloads::indexer(false)))),
+            scope.spawn(|| {
+                Row::new("indexer, one by one", Some((1.06, 1.06)), run(workloads::indexer(false)))
+            }),
             scope.spawn(|| Row::new("indexer, in batches", Some((1.0, 1.0)), run(workloads::indexer(true)))),
             scope.spawn(|| Row::new("explorer", None, run(workloads::explorer()))),
             scope.spawn(|| Row::new("wallets, with reorgs", None, run(workloads::wallets()))),

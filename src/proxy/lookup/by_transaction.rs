@@ -118,8 +118,13 @@ impl TransactionLookup<'_> {
             Located::Nowhere | Located::Unlocatable => None,
         };
         let together = self.packet.answers_in_block(part, block, locate);
+        // A client that reads a whole block mostly reads all its receipts.
+        let is_read = part == Part::Receipt && self.entries.block_of(block).is_some();
         // Only the whole proves a part.
-        if self.entries.demands_proof(Kind::of(part)) || self.prefetch.is_due(part, block, hash, together) {
+        if is_read
+            || self.entries.demands_proof(Kind::of(part))
+            || self.prefetch.is_due(part, block, hash, together)
+        {
             LookupPlan::Prefetch(whole, single)
         } else {
             LookupPlan::Fetch(single)

@@ -294,7 +294,11 @@ async fn stored_receipts_are_proved_or_dropped_with_their_block() {
 async fn single_receipt_is_checked_against_a_cached_block() {
     let chain = mainnet();
     let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Reject));
+    // A node with all receipts of a block would be asked for them.
+    let message = "the method eth_getBlockReceipts does not exist/is not available".to_owned();
+    chain.fail(Fault::Error { code: -32601, message }).on(RECEIPTS).always();
     program.ask(BLOCK_BY_HASH, json!([hash(&chain, 5), true])).await;
+    program.ask(RECEIPT, json!([transaction(&chain, 5, 0)])).await;
     let lies = [
         ("from", json!(format!("0x{}", "1".repeat(40)))),
         ("effectiveGasPrice", json!("0x1")),

@@ -359,25 +359,6 @@ async fn recent_history_costs_a_header_to_read_again() {
     assert_eq!(calls, [r#"eth_getBlockByNumber["0xe",false]"#]);
 }
 
-/// A receipt, rather than another read of the number, reveals the orphan.
-#[tokio::test(start_paused = true)]
-async fn receipt_that_contradicts_an_unlinked_entry_drops_it() {
-    let [ahead, behind] = [(); 2].map(|()| chain_of(slow_blocks(), 30));
-    ahead.reorg(1, 30);
-    let (replicas, balancer) = ([ahead.clone(), behind], Balancer::default());
-    let program = balancer.program(&replicas, &Config::default());
-    program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
-    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
-    balancer.choose(1);
-    program.ask(BLOCK_BY_NUMBER, json!([hex(30), false])).await;
-    balancer.choose(0);
-    time::sleep(STALE).await;
-    for hash in transactions(&ahead, 30..=30) {
-        agrees(&program, &ahead, RECEIPT, json!([hash])).await;
-    }
-    all_agree(&program, &ahead, 30..=30, &[]).await;
-}
-
 /// Here the assumption behind `final_margin` fails: a replica still shows an orphan that is hours old.
 #[test]
 fn contradicted_final_entry_is_removed_from_disk_too() {
