@@ -1,4 +1,5 @@
-//! Consumers that read logs: the upstream calls that Holdfast makes for them, and their limits.
+//! Consumers with a limit: mostly readers of logs, and a reader of blocks on disk. The upstream calls that Holdfast makes
+//! for them.
 
 use std::{thread, time::Duration};
 
@@ -10,7 +11,7 @@ use tokio::time;
 use crate::{
     consumers::{SLOT, World},
     patterns::{Follower, Kind, Rpc, number},
-    run,
+    restart, run,
     world::{STALENESS, is_upkeep},
 };
 
@@ -41,6 +42,8 @@ enum Limit {
     Block(usize),
     /// Upstream calls for each block, for all consumers together, without refreshes of the head and of finality.
     Content(usize),
+    /// Upstream calls, all without transactions.
+    Light(usize),
     /// One refresh of the head for each poll of all consumers together, and no other call except for finality.
     HeadOnly,
 }
@@ -53,6 +56,7 @@ pub fn table() -> (String, bool) {
             scope.spawn(|| run(graph_node())),
             scope.spawn(|| run(viem())),
             scope.spawn(|| run(watchers())),
+            scope.spawn(restarted),
         ];
         rows.map(|row| row.join().unwrap())
     });
@@ -181,6 +185,13 @@ async fn watchers() -> Row {
     Row { name, asked, upstream, count: BLOCKS as usize, limit: Limit::Content(3) }
 }
 
+/// A reader of all blocks on disk, after a restart.
+fn restarted() -> Row {
+    let upstream = restart::walk();
+    let (name, asked) = ("restart with 10,000 blocks on disk, read upwards", restart::BLOCKS);
+    Row { name, asked, upstream, count: 1, limit: Limit::Light(20) }
+}
+
 /// Polls as viem's `watchEvent` does without filters of the node, and returns the number of the head.
 async fn watch_event(rpc: &mut impl Rpc, address: String, last: u64) -> u64 {
     let head = rpc.call("eth_blockNumber", json!([])).await;
@@ -234,6 +245,9 @@ impl Row {
         match self.limit {
             Limit::Block(limit) => self.upstream.len() <= limit * self.count,
             Limit::Content(limit) => self.content() <= limit * self.count,
+            Limit::Light(limit) => {
+                self.upstream.len() <= limit && self.upstream.iter().all(|call| !call.params.contains("true"))
+            }
             Limit::HeadOnly => {
                 self.upstream.len() - self.finality() <= self.count && self.upstream.iter().all(is_upkeep)
             }
@@ -244,6 +258,7 @@ impl Row {
         let limit = match self.limit {
             Limit::Block(limit) => format!("{limit} a block"),
             Limit::Content(limit) => format!("{limit} a block for content ({})", self.content()),
+            Limit::Light(limit) => format!("{limit}, all without transactions"),
             Limit::HeadOnly => "head only, once a poll".to_owned(),
         };
         let verdict = if self.is_met() { "met" } else { "**missed**" };

@@ -20,6 +20,7 @@ mod logs;
 #[path = "../../tests/it/support/consumers.rs"]
 mod patterns;
 mod plan;
+mod restart;
 mod workloads;
 mod world;
 

@@ -15,7 +15,8 @@ use holdfast::{
         tier::{ChainKey, Part, Record, Sealed, Tier},
     },
     devchain::{self, DevChain},
-    eth::{BlockHash, BlockNumber, TxHash},
+    eth::{BlockHash, BlockNumber, Home, TxHash},
+    verify::prove,
 };
 use tokio::time::Instant;
 
@@ -75,12 +76,9 @@ impl Filled {
                     put(&disk, key(&chain), record).await;
                 }
             }
-            let number = chain.finalized().unwrap();
-            let hash = BlockHash(chain.hash_at(number).unwrap());
             for tier in
                 [Some(&disk as &dyn Tier), shared.as_ref().map(|it| it as &dyn Tier)].into_iter().flatten()
             {
-                tier.note_finalized(key(&chain), BlockNumber(number), hash).await.unwrap();
                 tier.follow(Some(key(&chain))).await.unwrap();
             }
         }
@@ -108,18 +106,20 @@ fn key(chain: &DevChain) -> ChainKey {
     ChainKey { id: chain.config().chain_id, genesis: chain.hash_at(0).unwrap() }
 }
 
-/// Returns both parts of a block as Holdfast writes them to a tier.
-fn records(chain: &DevChain, number: u64, raw: &mut u64) -> [Record; 2] {
+/// Returns the parts of a block as Holdfast writes them to a tier.
+fn records(chain: &DevChain, number: u64, raw: &mut u64) -> [Record; 3] {
     let hash = chain.hash_at(number).unwrap();
     let texts = [chain.block_json(hash, true).unwrap(), chain.receipts_json(hash).unwrap()];
     *raw += texts.iter().map(|text| text.len() as u64).sum::<u64>();
     let transactions: Vec<_> = chain.transactions_of(hash).into_iter().map(TxHash).collect();
-    let values = texts.map(|text| Sealed::new(&text).unwrap());
-    let [block, receipts] = values;
-    let (number, hash) = (BlockNumber(number), BlockHash(hash));
+    let header = Sealed::new(&prove::raw::header(&texts[0]).unwrap()).unwrap();
+    let [block, receipts] = texts.map(|text| Sealed::new(&text).unwrap());
+    let home = Home { number: BlockNumber(number), block: BlockHash(hash) };
+    let record = |part, transactions, value| Record { home, part, transactions, value };
     [
-        Record { number, hash, part: Part::Block, transactions, value: block },
-        Record { number, hash, part: Part::Receipts, transactions: Vec::new(), value: receipts },
+        record(Part::Block, transactions, block),
+        record(Part::Header, Vec::new(), header),
+        record(Part::Receipts, Vec::new(), receipts),
     ]
 }
 

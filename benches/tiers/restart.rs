@@ -49,6 +49,10 @@ pub fn measure(binary: &Path, filled: &Filled, node: &DevNode, rounds: u32) -> S
     for round in 0..rounds {
         for (row, (_, start)) in rows.iter().enumerate() {
             for (column, by) in columns.into_iter().enumerate() {
+                // Without a node, nothing leads to a number or a transaction.
+                if start.node == NOWHERE && !matches!(by, By::Hash) {
+                    continue;
+                }
                 // Asks for another block in each round. The page cache may contain it, as after any restart of only the
                 // process.
                 let number = 1 + u64::from(round) * 97 % filled.blocks;

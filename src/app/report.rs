@@ -222,7 +222,7 @@ fn reorgs(status: &Status) -> serde_json::Value {
 }
 
 fn tier(status: &TierStatus, totals: &Totals) -> serde_json::Value {
-    let TierStatus { kind, usage, reads, writes, is_confirmed, errors } = status;
+    let TierStatus { kind, usage, reads, writes, stores, errors } = status;
     json!({
         "tier": kind.as_str(),
         "hits": totals.restored[*kind as usize],
@@ -232,7 +232,7 @@ fn tier(status: &TierStatus, totals: &Totals) -> serde_json::Value {
         "evictions": usage.evictions,
         "reading": reads,
         "writing": writes,
-        "confirmed": is_confirmed,
+        "stores": stores,
         "errors": errors,
     })
 }

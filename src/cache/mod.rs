@@ -8,7 +8,7 @@
 //! # Floors
 //! ```text
 //! memory  entries in memory
-//! tiers   the tiers behind memory: order, trust, writes
+//! tiers   the tiers behind memory: order, reads, writes
 //! disk    the tier on disk
 //! config  sections [cache], [cache.disk], [cache.redis]
 //! redis   the tier in Redis
@@ -27,7 +27,6 @@ pub use self::{
     disk::{Disk, DiskError},
     memory::{Cache, Deflated, Held, INDEXED_INLINE, IndexedLogs, Location, Metrics, Unsearchable, Whole},
     tiers::{
-        Accept, Checkpoint, Found, Generation, Metrics as TierMetrics, Parcel, TierStatus, Tiers,
-        Unconfirmed, register_gauges as register_tier_gauges,
+        Found, Metrics as TierMetrics, Parcel, TierStatus, Tiers, register_gauges as register_tier_gauges,
     },
 };

@@ -414,6 +414,21 @@ impl CanonicalView {
         }
     }
 
+    /// Returns the nearest known final block above `number`.
+    pub fn final_above(&self, number: BlockNumber) -> Option<BlockNumber> {
+        self.finality.above(number)
+    }
+
+    /// Returns whether the view has forgotten all canonicity after `since`.
+    pub fn has_forgotten(&self, since: Stamp) -> bool {
+        !self.finality.counts(since)
+    }
+
+    /// Returns whether one answer, requested at `sent`, is enough to make this block final.
+    pub fn is_settled(&self, link: Link, sent: Stamp) -> bool {
+        self.rules.consistent || self.finality.is_old(link, sent, self.rules.final_margin)
+    }
+
     /// Returns whether this block is known to be canonical, for a call that arrived at `arrival`. Scans all known
     /// blocks, so use it only for rare calls.
     pub fn is_canonical(&self, hash: BlockHash, arrival: Stamp) -> bool {
@@ -452,7 +467,7 @@ impl CanonicalView {
             .or_else(|| self.answered.number_of(hash))
     }
 
-    /// Returns whether the final block at `number` is unlinked: it rests on a single answer or on a cache tier.
+    /// Returns whether the final block at `number` is unlinked: it rests on a single answer or on the own disk.
     pub fn is_unlinked(&self, number: BlockNumber) -> bool {
         self.finality.is_unlinked(number)
     }

@@ -24,11 +24,11 @@ pub(super) struct Entry {
     /// Hash of the parent, if the block or its header was seen.
     pub(super) parent: Option<BlockHash>,
     /// Whether a path of parent hashes leads to this block from the window or from a finalized block. An unlinked entry
-    /// rests on a single answer or on a cache tier.
+    /// rests on a single answer or on the own disk.
     pub(super) linked: bool,
 }
 
-/// Changes to the final index that the cache tiers must apply, too.
+/// Changes to the final index that the cache tiers apply, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Consequences {
     /// Blocks that entered the index, except a new finalized block and the blocks of the window that became final with
@@ -46,7 +46,7 @@ impl Entry {
         Self { hash: link.hash, parent: Some(link.parent), linked: true }
     }
 
-    /// Returns the entry of a block that rests on a single answer or on a cache tier.
+    /// Returns the entry of a block that rests on a single answer or on the own disk.
     pub(super) fn unlinked(hash: BlockHash, parent: Option<BlockHash>) -> Self {
         Self { hash, parent, linked: false }
     }

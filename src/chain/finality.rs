@@ -52,15 +52,10 @@ pub(super) struct Finality {
     index: FinalIndex,
     /// Changes to the index that the caller has not taken yet.
     consequences: Consequences,
-    /// The entries dropped most recently. Cache tiers may still return them.
-    refused: VecDeque<(BlockNumber, BlockHash)>,
     /// When all canonicity was last forgotten. Answers to requests sent earlier are ignored. A reorg or a write does
     /// not set this.
     forgotten: Option<Stamp>,
 }
-
-/// Maximum length of `refused`. Cache tiers delete dropped entries within seconds, so older entries are not needed.
-const REFUSED: usize = 64;
 
 /// Finalized numbers, each with the time at which it became known, as far back as `Rules::final_margin` requires.
 #[derive(Clone, Debug, Default)]
@@ -101,6 +96,11 @@ impl Finality {
     /// Returns empty finality that ignores answers to requests sent before `now`.
     pub(super) fn forgotten(now: Stamp) -> Self {
         Self { forgotten: Some(now), ..Self::default() }
+    }
+
+    /// Returns the nearest known final block above `number`.
+    pub(super) fn above(&self, number: BlockNumber) -> Option<BlockNumber> {
+        self.index.above(number).map(|(number, _)| number)
     }
 
     /// Returns the finalized block, which is the highest final block.
@@ -155,36 +155,50 @@ impl Finality {
 
     // ## Tiers
 
-    /// Adopts the finalized block from before a restart, unless a finalized block is known already.
-    pub(super) fn restore(&mut self, number: BlockNumber, hash: BlockHash, now: Stamp) {
-        if self.highest.is_none() && self.index.get(number).is_none_or(|known| known == hash) {
-            self.index.insert(number, Entry::unlinked(hash, None));
-            self.highest = Some((number, hash));
-            self.since = Some(now);
-        }
+    /// Returns whether no known final block contradicts this one, and no tracked block.
+    pub(super) fn has_room(&self, link: Link, window: &Window) -> bool {
+        let is_free = self.index.get(link.number).is_none_or(|known| known == link.hash);
+        is_free && !window.excludes(link.number, link.hash) && self.fits(link)
     }
 
-    /// Takes in the block that a tier returned for a [covered](Self::covers) number. The block was final when the tier
-    /// stored it.
-    ///
-    /// # Errors
-    /// If another block is final or tracked at that number, or if this block was recently dropped from the index.
-    pub(super) fn restore_number(
-        &mut self,
-        link: Link,
-        window: &Window,
-        sent: Stamp,
-    ) -> Result<(), Contrary> {
-        if self.refused.contains(&(link.number, link.hash)) {
-            return Err(Contrary::Final);
+    /// Takes in a block that the own disk has for a [covered](Self::covers) number.
+    pub(super) fn restore(&mut self, link: Link) {
+        self.index.insert(link.number, Entry::unlinked(link.hash, Some(link.parent)));
+    }
+
+    /// Takes in proved ancestors of the final block at `number`, which `find` returns by hash. If they contradict a known
+    /// final block, an unlinked block at `number` is not final either.
+    pub(super) fn observe_ancestors(&mut self, number: BlockNumber, find: Find<'_>) {
+        let Some(anchor) = self.index.entry(number) else { return };
+        let Some(mut hash) = anchor.parent.or_else(|| find(anchor.hash).map(|link| link.parent)) else {
+            return;
+        };
+        if anchor.linked {
+            return self.index.link_down(number, hash, find, &mut self.consequences);
         }
-        match self.index.entry(link.number) {
-            Some(known) if known.hash != link.hash => return Err(Contrary::Final),
-            None if window.excludes(link.number, link.hash) => return Err(Contrary::Tracked),
-            None if !self.counts(sent) || !self.fits(link) => {}
-            _ => self.index.insert(link.number, Entry::unlinked(link.hash, Some(link.parent))),
+        let (mut path, mut above) = (Vec::new(), number);
+        while let Some(link) = find(hash).filter(|link| link.number < above) {
+            path.push(link);
+            (hash, above) = (link.parent, link.number);
         }
-        Ok(())
+        let differs = |link: &&Link| self.index.get(link.number).is_some_and(|known| known != link.hash);
+        let contrary: Vec<_> = path.iter().filter(differs).map(|link| link.number).collect();
+        if !contrary.is_empty() || path.last().is_some_and(|lowest| !self.fits(*lowest)) {
+            self.drop_entry(number);
+            for number in contrary {
+                if self.is_unlinked(number) {
+                    self.drop_entry(number);
+                }
+            }
+            return;
+        }
+        for link in path {
+            if self.index.get(link.number).is_some() {
+                continue;
+            }
+            self.restore(link);
+            self.consequences.entered.push((link.number, link.hash));
+        }
     }
 
     // ## Numbers
@@ -319,14 +333,6 @@ impl Finality {
         }
     }
 
-    /// Returns the entries dropped since the last call. From now on [`Self::restore_number`] refuses them.
-    pub(super) fn take_dropped(&mut self) -> Vec<(BlockNumber, BlockHash)> {
-        let dropped = std::mem::take(&mut self.consequences.dropped);
-        self.refused.extend(&dropped);
-        self.refused.drain(..self.refused.len().saturating_sub(REFUSED));
-        dropped
-    }
-
     // ## The finalized block
 
     /// Makes this block final, and with it all lower blocks of the window. An [alarm](Finalized::Alarm) changes nothing
@@ -398,7 +404,7 @@ impl Finality {
         }
     }
 
-    /// Returns whether the final block at `number` is unlinked: it rests on a single answer or on a cache tier.
+    /// Returns whether the final block at `number` is unlinked: it rests on a single answer or on the own disk.
     pub(super) fn is_unlinked(&self, number: BlockNumber) -> bool {
         self.index.entry(number).is_some_and(|known| !known.linked)
     }

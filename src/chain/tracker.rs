@@ -57,12 +57,6 @@ impl Tracker {
         self.view.rules.max_staleness = max_staleness;
     }
 
-    /// Adopts the finalized block from before a restart, unless a finalized block is known already. The caller must
-    /// check that the chain has finality, because at this point the rules are still those of an unknown chain.
-    pub fn restore_finality(&mut self, number: BlockNumber, hash: BlockHash, now: Stamp) {
-        self.view.finality.restore(number, hash, now);
-    }
-
     // ## Heads
 
     /// Takes in a head. `between` contains blocks between the head and the window, in any order. `shown` is the
@@ -222,20 +216,25 @@ impl Tracker {
         Ok(())
     }
 
-    /// Takes in a tier's block at a number, requested at `sent`.
-    ///
-    /// # Errors
-    /// If another block is tracked or final at that number, if an upstream answer named another block, or if this block
-    /// was recently dropped from the final blocks.
-    pub fn restore_number(&mut self, link: Link, sent: Stamp) -> Result<(), Contrary> {
-        if !self.counts(sent) || self.view.suspension.is_some() || !self.is_final(link.number) {
-            return Ok(());
+    /// Takes in a run of blocks that the own disk has for final numbers that the upstream no longer has, all or none. They
+    /// were final and proved when the disk stored them. `asked` is when the upstream was asked.
+    pub fn restore_run(&mut self, run: &[Link], asked: Stamp) {
+        let has_room = |link: &Link| {
+            let named = self.view.answered.get(link.number);
+            self.is_final(link.number)
+                && named.is_none_or(|named| named.link.hash == link.hash)
+                && self.view.finality.has_room(*link, &self.view.branch.window)
+        };
+        if self.counts(asked) && self.view.suspension.is_none() && run.iter().all(has_room) {
+            run.iter().for_each(|link| self.view.finality.restore(*link));
         }
-        // An upstream answer contradicts the tier's block, which the tier may not have deleted yet.
-        if self.view.answered.get(link.number).is_some_and(|asked| asked.link.hash != link.hash) {
-            return Err(Contrary::Final);
+    }
+
+    /// Takes in proved ancestors of the final block at `number`. `find` returns them by hash.
+    pub fn observe_ancestors(&mut self, number: BlockNumber, find: Find<'_>) {
+        if self.view.suspension.is_none() {
+            self.view.finality.observe_ancestors(number, find);
         }
-        self.view.finality.restore_number(link, &self.view.branch.window, sent)
     }
 
     /// Takes in the block that a single transaction or receipt names, requested at `sent`. Nothing proves that the
@@ -299,7 +298,7 @@ impl Tracker {
 
     /// Returns the final blocks that were dropped since the last call, because an answer contradicted or denied them.
     pub fn take_dropped(&mut self) -> Vec<(BlockNumber, BlockHash)> {
-        self.view.finality.take_dropped()
+        std::mem::take(&mut self.view.finality.consequences().dropped)
     }
 
     /// Forgets that this block is canonical at `number`, because the block turned out to have another number.

@@ -60,7 +60,7 @@ pub fn proxy(
     identity.on_wrong_chain(on_view(&view, SharedView::invalidate));
     verifier.on_first_proof(on_view(&view, SharedView::drop_unproved));
     let head = Arc::new(HeadTracker::new(view.clone(), &parts));
-    let tiers = TierSync::new(&head, &parts);
+    let tiers = TierSync::new(view.clone(), &parts);
     // Content.
     let state = Arc::new(CacheState::new(cache));
     let lookup = Arc::new(CacheLookup::new(state.clone(), view.clone(), verifier.clone(), metrics.clone()));

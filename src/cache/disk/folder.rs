@@ -8,7 +8,7 @@ use std::{
 
 use tracing::warn;
 
-use super::{note::Seal, record::Stamp};
+use super::record::Stamp;
 use crate::cache::tier::{ChainKey, FORMAT};
 
 /// Highest segment id. File names have exactly eight digits.
@@ -47,20 +47,6 @@ impl Folder {
 
     pub(super) fn stamp(&self, segment: u32) -> Stamp {
         Stamp { chain: self.chain, segment }
-    }
-
-    pub(super) fn seal(&self) -> Seal {
-        Seal::of_chain(self.chain)
-    }
-
-    /// Path of the note of the current generation.
-    pub(super) fn generation(&self) -> PathBuf {
-        self.path.join("generation")
-    }
-
-    /// Path of the note of the highest finalized block.
-    pub(super) fn finalized(&self) -> PathBuf {
-        self.path.join("finalized")
     }
 
     pub(super) fn file(&self, id: u32, suffix: Suffix) -> PathBuf {
@@ -178,9 +164,9 @@ mod tests {
     fn folder_name_holds_format_and_chain() {
         let genesis = B256::repeat_byte(0xd4);
         let folder = Folder::new(Path::new("dir"), ChainKey { id: 10, genesis });
-        assert_eq!(folder.path(), Path::new(&format!("dir/v2-10-{}", "d4".repeat(32))));
+        assert_eq!(folder.path(), Path::new(&format!("dir/v3-10-{}", "d4".repeat(32))));
         assert!(is_ours(folder.path().file_name().unwrap()));
-        assert!(is_ours(OsStr::new("v3-1-ab")));
+        assert!(is_ours(OsStr::new("v4-1-ab")));
         assert!(!["lost+found", "v-1-ab", "vault", "1-1-ab"].iter().any(|name| is_ours(OsStr::new(name))));
     }
 

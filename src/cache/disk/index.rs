@@ -18,11 +18,8 @@ pub(super) struct Index {
     /// The segments by id, oldest first. Only the last segment may accept more records.
     segments: BTreeMap<u32, Segment>,
     blocks: HashMap<BlockHash, [Option<At>; Part::ALL.len()]>,
+    /// The newest header at each number.
     numbers: HashMap<BlockNumber, At>,
-    /// The current generation. Numbers and transactions are valid only in segments that began in this generation.
-    /// Forgetting canonicity starts the next generation.
-    pub(super) generation: u32,
-    pub(super) finalized: Option<(BlockNumber, BlockHash)>,
 }
 
 /// Position of a record: the id of the segment, and the index of the record in it.
@@ -35,10 +32,6 @@ pub(super) struct At {
 // === impl Index ===
 
 impl Index {
-    pub(super) fn new(generation: u32, finalized: Option<(BlockNumber, BlockHash)>) -> Self {
-        Self { generation, finalized, ..Self::default() }
-    }
-
     /// Adds a segment and indexes its records. The segment must be newer than all others.
     pub(super) fn push(&mut self, segment: Segment) {
         let (id, heads) = (segment.id, segment.heads.clone());
@@ -53,7 +46,7 @@ impl Index {
         match head.kind {
             Kind::Kept(part) => {
                 self.blocks.entry(head.hash).or_default()[part as usize] = Some(at);
-                if part == Part::Block && self.is_trusted(at.segment) {
+                if part == Part::Header {
                     self.numbers.insert(head.number, at);
                 }
             }
@@ -63,8 +56,7 @@ impl Index {
         }
     }
 
-    /// Removes a part from the index. Also removes the block number if the part is the block itself. Returns the block
-    /// number, if the index had the part.
+    /// Removes a part from the index; with the header, also the number. Returns the number, if the index had the part.
     pub(super) fn forget(&mut self, part: Part, hash: BlockHash) -> Option<BlockNumber> {
         let parts = self.blocks.get_mut(&hash)?;
         let at = parts[part as usize].take()?;
@@ -76,13 +68,6 @@ impl Index {
             self.numbers.remove(&number);
         }
         Some(number)
-    }
-
-    /// Forgets numbers, transactions and the finalized block, and makes `generation` the current one.
-    pub(super) fn forget_canonicity(&mut self, generation: u32) {
-        self.generation = generation;
-        self.finalized = None;
-        self.numbers.clear();
     }
 
     /// Removes a segment. Returns the number of blocks of which no part is left.
@@ -113,25 +98,15 @@ impl Index {
         Some((at, self.head(at)?))
     }
 
-    /// Returns whether the index has a part, so that it need not be written again. For a block, the index must also
-    /// have its number, so the segment must be of the current generation.
+    /// Returns whether the index has a part, so that it need not be written again. A header must be the hint for its
+    /// number, too.
     pub(super) fn has(&self, part: Part, hash: BlockHash) -> bool {
-        self.find(part, hash).is_some_and(|(at, _)| part == Part::Receipts || self.is_trusted(at.segment))
+        let is_hint = |at, head: Head| part != Part::Header || self.numbers.get(&head.number) == Some(&at);
+        self.find(part, hash).is_some_and(|(at, head)| is_hint(at, head))
     }
 
-    /// Returns the blocks of the current generation above the noted finalized block. Holdfast asks the upstream to
-    /// confirm only the noted block, so nothing confirms the blocks above it. Such blocks exist if a power cut lost the
-    /// last note, or if the directory was copied while in use.
-    pub(super) fn above_finalized(&self) -> Vec<BlockHash> {
-        let finalized = self.finalized.map(|(number, _)| number);
-        let heads = self.trusted_segments().flat_map(|segment| &segment.heads);
-        let blocks = heads.filter(|head| matches!(head.kind, Kind::Kept(Part::Block)));
-        blocks.filter(|head| Some(head.number) > finalized).map(|head| head.hash).collect()
-    }
-
-    /// Returns the hash of the block at this number; `None` above the finalized block.
-    pub(super) fn hash_at(&self, number: BlockNumber) -> Option<BlockHash> {
-        self.finalized.filter(|(finalized, _)| number <= *finalized)?;
+    /// Returns the hash of the newest header at this number.
+    pub(super) fn hint(&self, number: BlockNumber) -> Option<BlockHash> {
         self.head(*self.numbers.get(&number)?).map(|head| head.hash)
     }
 
@@ -141,13 +116,9 @@ impl Index {
         self.find(Part::Block, head.hash).filter(|(newest, _)| *newest == at).map(|(_, head)| head)
     }
 
-    /// Returns the segments of the current generation, newest first.
-    pub(super) fn trusted_segments(&self) -> impl Iterator<Item = &Segment> {
-        self.segments.values().rev().filter(|segment| segment.generation == self.generation)
-    }
-
-    fn is_trusted(&self, segment: u32) -> bool {
-        self.segments.get(&segment).is_some_and(|segment| segment.generation == self.generation)
+    /// Returns the segments, newest first.
+    pub(super) fn segments(&self) -> impl Iterator<Item = &Segment> {
+        self.segments.values().rev()
     }
 
     /// Returns the segment that accepts records.

@@ -6,7 +6,6 @@
 
 use std::{fs, io, sync::Arc};
 
-use alloy_primitives::B256;
 use bytes::Bytes;
 use parking_lot::RwLock;
 use tracing::warn;
@@ -14,14 +13,13 @@ use tracing::warn;
 use super::{
     folder::{self, Folder},
     index::{At, Index},
-    note::{self, Lasts},
     record::{Draft, Head},
     segment::{self, Segment, Transactions},
     table::Table,
 };
 use crate::{
     cache::tier::Part,
-    eth::{BlockHash, BlockNumber, TxHash, TxPosition},
+    eth::{BlockHash, BlockNumber, Home, TxHash},
 };
 
 /// The segments of one chain.
@@ -31,17 +29,14 @@ pub(super) struct Log {
     index: RwLock<Index>,
 }
 
-/// Location where a transaction may be, found without reading the disk.
-pub(super) enum Hint {
+/// Where a transaction may be, found without reading the disk.
+pub(super) enum Candidate {
     /// Record and position in an unsealed segment. The key in the index is only a part of the hash, so the record must
     /// be checked.
     Place { segment: u32, place: (u32, u32) },
     /// The table of a sealed segment, which may contain the transaction.
     Table { segment: u32, table: Arc<Table> },
 }
-
-/// Length of the note of the finalized block: generation, number, hash. A note of an older generation is invalid.
-const FINALIZED: usize = 4 + 8 + 32;
 
 // === impl Log ===
 
@@ -52,11 +47,9 @@ impl Log {
         folder::sweep(folder.path())?;
         let ids = folder::segments(folder.path())?;
         let segments: Vec<_> = ids.iter().map(|id| Segment::open(&folder, *id)).collect();
-        let generation = read_generation(&folder, &segments)?;
-        let mut index = Index::new(generation, read_finalized(&folder, generation));
+        let mut index = Index::default();
         for mut segment in segments {
-            let goes_on = ids.last() == Some(&segment.id) && segment.generation == generation;
-            if !goes_on && !segment.is_closed() {
+            if ids.last() != Some(&segment.id) && !segment.is_closed() {
                 segment.close(seal(&segment, &folder).ok().flatten());
             }
             index.push(segment);
@@ -81,49 +74,42 @@ impl Log {
         self.index.read().has(part, hash)
     }
 
-    pub(super) fn hash_at(&self, number: BlockNumber) -> Option<BlockHash> {
-        self.index.read().hash_at(number)
-    }
-
-    pub(super) fn finalized(&self) -> Option<(BlockNumber, BlockHash)> {
-        self.index.read().finalized
-    }
-
-    pub(super) fn above_finalized(&self) -> Vec<BlockHash> {
-        self.index.read().above_finalized()
+    pub(super) fn hints(&self, from: BlockNumber, count: usize) -> Vec<Option<BlockHash>> {
+        let index = self.index.read();
+        (from.0..).take(count).map(|number| index.hint(BlockNumber(number))).collect()
     }
 
     /// Returns the locations where a transaction may be: usually none or one.
-    pub(super) fn hints(&self, transaction: TxHash) -> Vec<Hint> {
+    pub(super) fn may_have(&self, transaction: TxHash) -> Vec<Candidate> {
         let key = segment::key(transaction);
-        let hint = |segment: &Segment| match &segment.transactions {
+        let candidate = |segment: &Segment| match &segment.transactions {
             Transactions::Recent(places) => {
-                places.get(&key).map(|place| Hint::Place { segment: segment.id, place: *place })
+                places.get(&key).map(|place| Candidate::Place { segment: segment.id, place: *place })
             }
             Transactions::Sealed(table) => {
-                table.may_have(key).then(|| Hint::Table { segment: segment.id, table: table.clone() })
+                table.may_have(key).then(|| Candidate::Table { segment: segment.id, table: table.clone() })
             }
         };
-        self.index.read().trusted_segments().filter_map(hint).collect()
+        self.index.read().segments().filter_map(candidate).collect()
     }
 
-    /// Checks the hints against the disk, and returns the block number and position of the transaction.
-    pub(super) fn place_of(
+    /// Checks the candidates against the disk, and returns the block that holds the transaction.
+    pub(super) fn home_of(
         &self,
         transaction: TxHash,
-        hints: Vec<Hint>,
-    ) -> io::Result<Option<(BlockNumber, TxPosition)>> {
-        for hint in hints {
-            let (segment, place) = match hint {
-                Hint::Place { segment, place } => (segment, Some(place)),
-                Hint::Table { segment, table } => {
+        candidates: Vec<Candidate>,
+    ) -> io::Result<Option<Home>> {
+        for candidate in candidates {
+            let (segment, place) = match candidate {
+                Candidate::Place { segment, place } => (segment, Some(place)),
+                Candidate::Table { segment, table } => {
                     (segment, segment::if_there(table.find(segment::key(transaction)))?)
                 }
             };
             let Some((nth, position)) = place else { continue };
             let Some(block) = self.index.read().block_at(At { segment, nth }) else { continue };
             if segment::has_transaction(&self.folder, segment, &block, position, transaction)? {
-                return Ok(Some((block.number, TxPosition(position.into()))));
+                return Ok(Some(Home { block: block.hash, number: block.number }));
             }
         }
         Ok(None)
@@ -164,25 +150,13 @@ impl Log {
         match self.try_to_append(draft) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 // The files are gone, probably because an operator deleted them. Continue with a new segment.
-                self.begin_again()?;
+                if let Some(segment) = self.index.write().open_segment_mut() {
+                    segment.close(None);
+                }
                 self.try_to_append(draft)
             }
             done => done,
         }
-    }
-
-    /// Closes the open segment after its files were deleted, and creates the folder and the note of the generation
-    /// again.
-    fn begin_again(&self) -> io::Result<()> {
-        fs::create_dir_all(self.folder.path())?;
-        let generation = {
-            let mut index = self.index.write();
-            if let Some(segment) = index.open_segment_mut() {
-                segment.close(None);
-            }
-            index.generation
-        };
-        write_generation(&self.folder, generation)
     }
 
     fn try_to_append(&self, draft: &Draft) -> io::Result<()> {
@@ -191,13 +165,7 @@ impl Log {
             if id > folder::LAST_SEGMENT {
                 return Err(io::Error::other(format!("no segment id left after {}", folder::LAST_SEGMENT)));
             }
-            let generation = self.index.read().generation;
-            let segment = Segment::begin(&self.folder, id, generation)?;
-            if !self.folder.generation().exists() {
-                // The note was deleted with the other files. Write it again; otherwise, the next start would begin a
-                // new generation, in which no existing number or transaction is valid.
-                write_generation(&self.folder, generation)?;
-            }
+            let segment = Segment::begin(&self.folder, id)?;
             self.index.write().push(segment);
         }
         let written =
@@ -216,51 +184,6 @@ impl Log {
         self.index.write().forget(part, hash)
     }
 
-    /// Forgets numbers, transactions and the finalized block. After this function has succeeded, a crash does not bring
-    /// them back.
-    pub(super) fn forget_canonicity(&self) -> io::Result<()> {
-        let generation = self.index.read().generation.saturating_add(1);
-        self.index.write().forget_canonicity(generation);
-        let noted = write_generation(&self.folder, generation).or_else(|error| {
-            // Remove the old note instead, which even a full disk allows. Without a note, the next start begins a new
-            // generation, in which no existing number or transaction is valid.
-            fs::remove_file(self.folder.generation()).map_err(|_| error)
-        });
-        // Close the open segment even if the note failed, because new records must not go to a segment of the old
-        // generation.
-        if self.close().is_err()
-            && let Some(segment) = self.index.write().open_segment_mut()
-        {
-            segment.close(None);
-        }
-        noted
-    }
-
-    /// Notes the highest finalized block. Ignores a block that is not above the noted one.
-    pub(super) fn note_finalized(&self, number: BlockNumber, hash: BlockHash) -> io::Result<()> {
-        let generation = {
-            let index = self.index.read();
-            if index.finalized.is_some_and(|(known, _)| known >= number) {
-                return Ok(());
-            }
-            index.generation
-        };
-        let mut fact = [0; FINALIZED];
-        fact[..4].copy_from_slice(&generation.to_le_bytes());
-        fact[4..12].copy_from_slice(&number.0.to_le_bytes());
-        fact[12..].copy_from_slice(hash.0.as_slice());
-        let write = || note::write(&self.folder.finalized(), self.folder.seal(), &fact, Lasts::Kill);
-        match write() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.begin_again()?;
-                write()?;
-            }
-            done => done?,
-        }
-        self.index.write().finalized = Some((number, hash));
-        Ok(())
-    }
-
     /// Deletes the oldest closed segment. Returns the number of blocks lost; `None` if no segment is closed.
     pub(super) fn evict(&self) -> io::Result<Option<u64>> {
         let Some(oldest) = self.index.read().oldest_closed() else { return Ok(None) };
@@ -277,36 +200,4 @@ fn seal(segment: &Segment, folder: &Folder) -> io::Result<Option<Table>> {
             "cannot write the index of a disk cache segment; without it, the next start scans the segment"
         );
     })
-}
-
-/// Returns the current generation. Numbers and transactions of older generations are invalid.
-fn read_generation(folder: &Folder, segments: &[Segment]) -> io::Result<u32> {
-    let finalized = finalized_note(folder).map(|(generation, ..)| generation);
-    let last = segments.iter().map(|segment| segment.generation).chain(finalized).max();
-    let noted = note::read(&folder.generation(), folder.seal()).map(u32::from_le_bytes);
-    if let Some(noted) = noted.filter(|noted| Some(*noted) >= last) {
-        return Ok(noted);
-    }
-    // The note is absent, or older than a segment or the note of the finalized block. Either the folder is new, or
-    // forgetting canonicity could not write the note, or the directory was copied while in use. Begin a new generation,
-    // so that no existing number or transaction is valid.
-    let generation = last.map_or(0, |last| last.saturating_add(1));
-    write_generation(folder, generation)?;
-    Ok(generation)
-}
-
-fn write_generation(folder: &Folder, generation: u32) -> io::Result<()> {
-    note::write(&folder.generation(), folder.seal(), &generation.to_le_bytes(), Lasts::PowerCut)
-}
-
-fn read_finalized(folder: &Folder, generation: u32) -> Option<(BlockNumber, BlockHash)> {
-    finalized_note(folder).filter(|(of, ..)| *of == generation).map(|(_, number, hash)| (number, hash))
-}
-
-fn finalized_note(folder: &Folder) -> Option<(u32, BlockNumber, BlockHash)> {
-    let fact: [u8; FINALIZED] = note::read(&folder.finalized(), folder.seal())?;
-    let (generation, rest) = fact.split_first_chunk()?;
-    let (number, hash) = rest.split_first_chunk()?;
-    let number = BlockNumber(u64::from_le_bytes(*number));
-    Some((u32::from_le_bytes(*generation), number, BlockHash(B256::from_slice(hash))))
 }

@@ -3,14 +3,12 @@
 //! ```text
 //! DIR/lock                    locked by the process that uses the directory
 //! DIR/chain                   the last chain followed
-//! DIR/v2-1-d4e56740…/         one folder per chain: format, chain id, genesis
+//! DIR/v3-1-d4e56740…/         one folder per chain: format, chain id, genesis
 //!     00000007.seg            a segment: records, one after the other
 //!     00000007.idx            the index of a full segment
-//!     generation              the generation of segments whose numbers and transactions are valid
-//!     finalized               the highest finalized block
 //! ```
 //!
-//! - Each part of a block is a record. The writer appends it to the newest segment with one write call. The checksum in
+//! - Each part of a block is a record: the header, the block, its receipts. The writer appends it to the newest segment with one write call. The checksum in
 //!   the head of a record also covers the position of the record; a value has [its own checksum](super::tier::Sealed).
 //!   A record that does not match its checksum is a miss.
 //! - The writer *seals* a full segment, which means that it writes an index file. To open a sealed segment, Holdfast
@@ -19,8 +17,7 @@
 //! - When the directory is full, the writer deletes the oldest segment. It never rewrites or compacts segments, because
 //!   finalized blocks do not change and clients mostly ask for recent blocks.
 //! - The writer does not sync records to the disk. If the process is killed, no written record is lost. After a power
-//!   cut, records that did not reach the disk do not match their checksums. Only the note of the generation needs a
-//!   sync.
+//!   cut, records that did not reach the disk do not match their checksums.
 //! - Only the lock file stays open. A reader opens the file it needs, which takes microseconds.
 
 mod error;

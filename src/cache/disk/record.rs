@@ -66,6 +66,8 @@ impl Kind {
             Self::Kept(Part::Receipts) => 2,
             Self::Removed(Part::Block) => 3,
             Self::Removed(Part::Receipts) => 4,
+            Self::Kept(Part::Header) => 5,
+            Self::Removed(Part::Header) => 6,
         }
     }
 
@@ -75,6 +77,8 @@ impl Kind {
             2 => Self::Kept(Part::Receipts),
             3 => Self::Removed(Part::Block),
             4 => Self::Removed(Part::Receipts),
+            5 => Self::Kept(Part::Header),
+            6 => Self::Removed(Part::Header),
             _ => return None,
         })
     }
@@ -181,12 +185,11 @@ impl Draft {
     /// Drafts a record that stores a part; `None` if a length exceeds 32 bits.
     pub(super) fn keep(record: Record) -> Option<Self> {
         let value = record.value.bytes().clone();
-        // Only the record of the block lists its transactions; the record of the receipts does not.
-        let transactions = if record.part == Part::Block { record.transactions } else { Vec::new() };
+        let transactions = record.transactions;
         let head = Head {
             kind: Kind::Kept(record.part),
-            number: record.number,
-            hash: record.hash,
+            number: record.home.number,
+            hash: record.home.block,
             at: 0,
             transactions: u32::try_from(transactions.len()).ok()?,
             length: u32::try_from(value.len()).ok()?,
@@ -219,7 +222,10 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::cache::{disk::scratch::Scratch, tier::Sealed};
+    use crate::{
+        cache::{disk::scratch::Scratch, tier::Sealed},
+        eth::Home,
+    };
 
     const AT: u32 = 7;
 
@@ -229,8 +235,7 @@ mod tests {
 
     fn draft() -> Draft {
         let record = Record {
-            number: BlockNumber(5),
-            hash: BlockHash(B256::repeat_byte(5)),
+            home: Home { number: BlockNumber(5), block: BlockHash(B256::repeat_byte(5)) },
             part: Part::Block,
             transactions: vec![TxHash(B256::repeat_byte(1)), TxHash(B256::repeat_byte(2))],
             value: Sealed::from(Bytes::from_static(b"value")),

@@ -19,8 +19,8 @@ use crate::{cache::tier::ChainKey, eth::TxHash};
 
 const MAGIC: [u8; 8] = *b"HOLDFSEG";
 
-/// Length of the header: magic, chain (with the format), id, generation, and their checksum.
-pub(super) const HEADER: usize = 8 + ChainKey::LEN + 4 + 4 + 4;
+/// Length of the header: magic, chain (with the format), id, and their checksum.
+pub(super) const HEADER: usize = 8 + ChainKey::LEN + 4 + 4;
 
 /// Maximum number of records in a segment. The limit keeps evicting and sealing a segment quick.
 const MOST: usize = 1 << 16;
@@ -29,8 +29,6 @@ const MOST: usize = 1 << 16;
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) id: u32,
-    /// The generation in which the segment began.
-    pub(super) generation: u32,
     /// Heads of all records.
     pub(super) heads: Vec<Head>,
     /// Offset of the next record.
@@ -53,17 +51,17 @@ pub(super) enum Transactions {
 
 impl Segment {
     /// Creates an empty segment.
-    pub(super) fn begin(folder: &Folder, id: u32, generation: u32) -> io::Result<Self> {
+    pub(super) fn begin(folder: &Folder, id: u32) -> io::Result<Self> {
         // An operator may have deleted the folder.
         fs::create_dir_all(folder.path())?;
         // Remove a stale index with this id. There is one if an operator deleted only the segment.
         let _ = fs::remove_file(folder.file(id, Suffix::Index));
         let path = folder.file(id, Suffix::Segment);
-        if let Err(error) = fs::write(&path, header(folder, id, generation)) {
+        if let Err(error) = fs::write(&path, header(folder, id)) {
             let _ = fs::remove_file(&path);
             return Err(error);
         }
-        Ok(Self::with(id, generation, HEADER as u64))
+        Ok(Self::with(id, HEADER as u64))
     }
 
     /// Opens an existing segment. Damage is not an error: a damaged segment has fewer records, or none.
@@ -79,8 +77,7 @@ impl Segment {
         };
         let mut said = [0; HEADER];
         let is_read = file.read_exact_at(&mut said, 0).is_ok();
-        let generation = u32::from_le_bytes([said[53], said[54], said[55], said[56]]);
-        if !is_read || said != header(folder, id, generation) {
+        if !is_read || said != header(folder, id) {
             warn!(
                 segment = %path.display(),
                 "disk cache segment is damaged or of another chain or format; ignoring it until it is evicted"
@@ -89,14 +86,14 @@ impl Segment {
         }
         if let Some((table, heads)) = Table::read(folder, id, HEADER as u64, length) {
             let transactions = Transactions::Sealed(Arc::new(table));
-            return Self { id, generation, heads, end: length, transactions, is_closed: true };
+            return Self { id, heads, end: length, transactions, is_closed: true };
         }
-        Self::walk(folder, id, generation, &file, length)
+        Self::walk(folder, id, &file, length)
     }
 
     /// Scans a segment without an index up to the first incomplete or damaged record, and cuts off the rest.
-    fn walk(folder: &Folder, id: u32, generation: u32, file: &File, length: u64) -> Self {
-        let mut segment = Self::with(id, generation, HEADER as u64);
+    fn walk(folder: &Folder, id: u32, file: &File, length: u64) -> Self {
+        let mut segment = Self::with(id, HEADER as u64);
         loop {
             match Head::read(file, folder.stamp(id), segment.end, length) {
                 Ok(Some((head, transactions))) => {
@@ -121,14 +118,14 @@ impl Segment {
         segment
     }
 
-    fn with(id: u32, generation: u32, end: u64) -> Self {
+    fn with(id: u32, end: u64) -> Self {
         let transactions = Transactions::Recent(Places::new());
-        Self { id, generation, heads: Vec::new(), end, transactions, is_closed: false }
+        Self { id, heads: Vec::new(), end, transactions, is_closed: false }
     }
 
     /// Returns a closed segment without records that takes `length` bytes on disk.
     fn closed(id: u32, length: u64) -> Self {
-        Self { is_closed: true, ..Self::with(id, 0, length) }
+        Self { is_closed: true, ..Self::with(id, length) }
     }
 
     /// Size on disk in bytes, with the index.
@@ -200,14 +197,13 @@ impl Segment {
 }
 
 /// Returns the header of a segment of this folder.
-fn header(folder: &Folder, id: u32, generation: u32) -> [u8; HEADER] {
+fn header(folder: &Folder, id: u32) -> [u8; HEADER] {
     let mut bytes = [0; HEADER];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..49].copy_from_slice(&folder.stamp(id).chain.to_bytes());
     bytes[49..53].copy_from_slice(&id.to_le_bytes());
-    bytes[53..57].copy_from_slice(&generation.to_le_bytes());
-    let sum = crc32fast::hash(&bytes[..57]);
-    bytes[57..].copy_from_slice(&sum.to_le_bytes());
+    let sum = crc32fast::hash(&bytes[..53]);
+    bytes[53..].copy_from_slice(&sum.to_le_bytes());
     bytes
 }
 

@@ -15,7 +15,8 @@ use super::{
     error::DiskError,
     folder,
     log::Log,
-    note::{self, Lasts, Seal},
+    note,
+    record::Head,
     writer::{Shared, Writer},
 };
 use crate::{
@@ -24,7 +25,7 @@ use crate::{
         config::DiskConfig,
         tier::{ChainKey, Part, Record, Sealed, Tier, TierError, TierKind, Tiered, Usage},
     },
-    eth::{BlockHash, BlockNumber, TxHash, TxPosition},
+    eth::{BlockHash, BlockNumber, Home, TxHash},
 };
 
 /// Maximum number of concurrent reads. If the disk hangs, they block at most this many threads of the runtime's
@@ -138,6 +139,12 @@ impl Disk {
         done.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", self.path.display())).into())
     }
 
+    /// Removes a record from the index; otherwise, the writer would not write it again.
+    async fn remove_unreadable(&self, chain: ChainKey, part: Part, found: (u32, Head)) {
+        let removed = self.change(move |writer| writer.remove_unreadable(chain, part, found)).await;
+        debug!(hash = %found.1.hash, ?part, ?removed, "unreadable record in the disk cache");
+    }
+
     async fn log(&self, chain: ChainKey) -> Result<Arc<Log>, TierError> {
         match self.shared.log(chain) {
             Some(log) => Ok(log),
@@ -157,58 +164,63 @@ impl Tier for Disk {
             let Some(found) = log.find(part, hash) else { return Ok(None) };
             let value = self.look(move || log.value(found)).await?;
             if value.is_none() {
-                // Remove the record from the index; otherwise, the writer would not write it again.
-                let removed = self.change(move |writer| writer.remove_unreadable(chain, part, found)).await;
-                debug!(%hash, ?part, ?removed, "unreadable record in the disk cache");
+                self.remove_unreadable(chain, part, found).await;
             }
             Ok(value.map(Sealed::from))
         })
     }
 
-    fn hash_at(&self, chain: ChainKey, number: BlockNumber) -> Tiered<'_, Option<BlockHash>> {
-        Box::pin(async move { Ok(self.log(chain).await?.hash_at(number)) })
-    }
-
-    fn place_of(
-        &self,
-        chain: ChainKey,
-        transaction: TxHash,
-    ) -> Tiered<'_, Option<(BlockNumber, TxPosition)>> {
+    fn headers(&self, chain: ChainKey, blocks: Vec<BlockHash>) -> Tiered<'_, Vec<Option<Sealed>>> {
         Box::pin(async move {
             let log = self.log(chain).await?;
-            let hints = log.hints(transaction);
-            if hints.is_empty() {
-                return Ok(None);
+            let found: Vec<_> = blocks.iter().map(|hash| log.find(Part::Header, *hash)).collect();
+            let places = found.clone();
+            let read = move |place: Option<_>| place.map_or(Ok(None), |place| log.value(place));
+            let values: Vec<_> = self.look(move || places.into_iter().map(read).collect()).await?;
+            for found in
+                found.into_iter().zip(&values).filter_map(|(found, value)| found.filter(|_| value.is_none()))
+            {
+                self.remove_unreadable(chain, Part::Header, found).await;
             }
-            self.look(move || log.place_of(transaction, hints)).await
+            Ok(values.into_iter().map(|value| value.map(Sealed::from)).collect())
         })
     }
 
-    fn finalized(&self, chain: ChainKey) -> Tiered<'_, Option<(BlockNumber, BlockHash)>> {
-        Box::pin(async move { Ok(self.log(chain).await?.finalized()) })
+    fn hints(&self, chain: ChainKey, from: BlockNumber, count: usize) -> Tiered<'_, Vec<Option<BlockHash>>> {
+        Box::pin(async move { Ok(self.log(chain).await?.hints(from, count)) })
+    }
+
+    fn home_of(&self, chain: ChainKey, transaction: TxHash) -> Tiered<'_, Option<Home>> {
+        Box::pin(async move {
+            let log = self.log(chain).await?;
+            let candidates = log.may_have(transaction);
+            if candidates.is_empty() {
+                return Ok(None);
+            }
+            self.look(move || log.home_of(transaction, candidates)).await
+        })
     }
 
     fn put(&self, chain: ChainKey, record: Record) -> Tiered<'_, bool> {
         Box::pin(self.change(move |writer| writer.put(chain, record)))
     }
 
-    fn note_finalized(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) -> Tiered<'_, ()> {
-        Box::pin(self.change(move |writer| writer.log(chain)?.note_finalized(number, hash)))
-    }
-
     fn remove(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Tiered<'_, bool> {
         Box::pin(self.change(move |writer| writer.remove(chain, part, hash)))
     }
 
-    fn forget_canonicity(&self, chain: ChainKey) -> Tiered<'_, ()> {
-        Box::pin(self.change(move |writer| writer.forget_canonicity(chain)))
+    fn drop_hints(&self, chain: ChainKey, blocks: Arc<[Home]>) -> Tiered<'_, bool> {
+        Box::pin(self.change(move |writer| {
+            // Remove all from the index, even if the disk takes none of the removals.
+            let removals: Vec<_> =
+                blocks.iter().map(|home| writer.remove(chain, Part::Header, home.block)).collect();
+            removals.into_iter().try_fold(false, |any, is_written| Ok(any | is_written?))
+        }))
     }
 
     fn last_chain(&self) -> Tiered<'_, Option<ChainKey>> {
         let path = self.path.join("chain");
-        Box::pin(self.look(move || {
-            Ok(note::read(&path, Seal::of_format()).and_then(|bytes| ChainKey::from_bytes(&bytes)))
-        }))
+        Box::pin(self.look(move || Ok(note::read(&path).and_then(|bytes| ChainKey::from_bytes(&bytes)))))
     }
 
     fn follow(&self, chain: Option<ChainKey>) -> Tiered<'_, ()> {
@@ -221,8 +233,7 @@ impl Tier for Disk {
                 _ => Ok(()),
             };
             let Some(chain) = chain else { return forget() };
-            let noted = note::write(&path, Seal::of_format(), &chain.to_bytes(), Lasts::Kill);
-            noted.inspect_err(|_| drop(forget()))
+            note::write(&path, &chain.to_bytes()).inspect_err(|_| drop(forget()))
         }))
     }
 

@@ -81,23 +81,15 @@ impl Writer {
         self.shared.logs.write().insert(chain, log.clone());
         // Opening the log may have written index files, so make room for them.
         self.make_room(Some(&log), 0)?;
-        // Remove the blocks above the noted finalized block, from the disk too. Otherwise, a higher finalized block
-        // would make them valid later, although the upstream has not confirmed them.
-        let above = log.above_finalized();
-        let are_removed = log.finalized().is_some()
-            && above.iter().all(|hash| self.remove(chain, Part::Block, *hash).is_ok());
-        if !above.is_empty() && !are_removed {
-            self.forget_canonicity(chain)?;
-        }
         Ok(log)
     }
 
     pub(super) fn put(&mut self, chain: ChainKey, record: Record) -> io::Result<bool> {
         let log = self.log(chain)?;
-        if log.has(record.part, record.hash) {
+        if log.has(record.part, record.home.block) {
             return Ok(false);
         }
-        let key = (chain, record.part, record.hash);
+        let key = (chain, record.part, record.home.block);
         let Some(draft) = Draft::keep(record) else { return Ok(false) };
         let is_written = self.append(&log, &draft)?;
         if is_written {
@@ -132,14 +124,6 @@ impl Writer {
             self.remove(chain, part, found.1.hash)?;
         }
         Ok(())
-    }
-
-    pub(super) fn forget_canonicity(&mut self, chain: ChainKey) -> io::Result<()> {
-        let log = self.log(chain)?;
-        let forgotten = log.forget_canonicity();
-        // `Log::forget_canonicity` may have written an index file, so make room for it.
-        self.make_room(Some(&log), 0)?;
-        forgotten
     }
 
     /// Appends a record. Returns `false` if the record is larger than the limit of the directory.

@@ -28,14 +28,6 @@ impl Keys {
         self.key(b"t", transaction.0.as_slice())
     }
 
-    pub(super) fn finalized(&self) -> Vec<u8> {
-        self.key(b"f", &[])
-    }
-
-    pub(super) fn epoch(&self) -> Vec<u8> {
-        self.key(b"e", &[])
-    }
-
     fn key(&self, kind: &[u8], by: &[u8]) -> Vec<u8> {
         [&self.0, kind, by].concat()
     }
@@ -43,6 +35,7 @@ impl Keys {
 
 fn letter(part: Part) -> u8 {
     match part {
+        Part::Header => b'h',
         Part::Block => b'b',
         Part::Receipts => b'r',
     }

@@ -1,15 +1,14 @@
 //! The tier in Redis.
 
-use std::{collections::HashMap, fmt, io, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use ::redis::{Cmd, Pipeline, Value};
+use alloy_primitives::B256;
 use bytes::Bytes;
-use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use super::{
     config::{ConfigError, RedisConfig},
-    entry::{self, Content, Epoch, Final, Place},
     key::Keys,
     link::{self, Link},
     url::RedisUrl,
@@ -17,23 +16,21 @@ use super::{
 };
 use crate::{
     cache::tier::{ChainKey, Part, Record, Sealed, Tier, TierError, TierKind, Tiered, Usage},
-    eth::{BlockHash, BlockNumber, TxHash, TxPosition},
+    eth::{BlockHash, BlockNumber, Home, TxHash},
 };
 
 /// Longest value in bytes. Holdfast does not write longer values, and reads at most one byte more than this.
 /// Compressed, the largest blocks take a tenth of this limit.
 const LONGEST: usize = 64 << 20;
 
+/// Longest header in bytes. It has at most 32 bytes of free text, and a fixed number of other members.
+const LONGEST_HEADER: usize = 4 << 10;
+
+/// Length of a [`Home`]: number, hash.
+const HOME: usize = 8 + 32;
+
 /// Timeout of a write, as a multiple of the timeout of a read. A write may be large, and no client waits for it.
 const WRITES_TAKE: u32 = 10;
-
-/// Maximum number of attempts to read or write the highest finalized block. An attempt fails if that block or the epoch
-/// changes meanwhile.
-const TRIES: usize = 3;
-
-/// Compare-and-swap as a Lua script: sets a key if its value has not changed since Holdfast read it.
-const SWAP: &str = "if redis.call('GETRANGE', KEYS[1], 0, ARGV[3]) ~= ARGV[1] then return 0 end \
-                    redis.call('SET', KEYS[1], ARGV[2]) return 1";
 
 /// The tier in Redis.
 ///
@@ -47,27 +44,7 @@ struct Inner {
     prefix: String,
     ttl: Option<Duration>,
     timeout: Duration,
-    epochs: Mutex<HashMap<ChainKey, Known>>,
     usage: Told,
-}
-
-/// The epochs of a chain that this instance knows.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Known {
-    /// The epoch that this instance read last. If a read finds another epoch, it fails once with
-    /// [`TierError::Forgotten`].
-    seen: Epoch,
-    /// The epoch in which this instance writes. If Redis has another epoch, another instance made the tier forget its
-    /// index. Writes then fail until [`Redis::highest`] adopts the new epoch.
-    own: Epoch,
-}
-
-// === impl Known ===
-
-impl Known {
-    fn only(epoch: Epoch) -> Self {
-        Self { seen: epoch, own: epoch }
-    }
 }
 
 // === impl Redis ===
@@ -84,7 +61,6 @@ impl Redis {
             prefix: config.prefix.clone(),
             ttl: config.ttl,
             timeout: config.timeout,
-            epochs: Mutex::default(),
             usage: Told::default(),
         })))
     }
@@ -96,12 +72,10 @@ impl Redis {
     pub async fn probe(&self) -> Result<(), TierError> {
         // The key is random, so it does not exist. The commands have no effect, but Redis checks whether it permits
         // them.
-        let key = [self.0.prefix.as_bytes(), b"probe:", &Epoch::random().0].concat();
+        let key = [self.0.prefix.as_bytes(), b"probe:", &fastrand::u64(..).to_be_bytes()].concat();
         let mut set = command("SET", &key);
         set.arg("").arg("XX");
-        let mut swap = script(SWAP, &key);
-        swap.arg("?").arg("").arg(1);
-        let commands = [peek(&key, 1), set, swap, command("DEL", &key)];
+        let commands = [peek(&key, 1), set, command("DEL", &key)];
         self.0.link.ask(commands, link::CONNECT + self.0.timeout).await.map(drop)
     }
 
@@ -132,158 +106,17 @@ impl Redis {
         command
     }
 
-    /// Reads an index entry; `None` if the entry is absent, damaged or of another epoch, or if another call notices a
-    /// new epoch meanwhile.
-    async fn entry<C: Content>(&self, chain: ChainKey, key: Vec<u8>) -> Result<Option<C>, TierError> {
-        let before = self.known(chain);
-        let (epoch, entry) = self.read_entry::<C>(chain, &key).await?;
-        let Some(epoch) = epoch.filter(|_| self.known(chain) == before) else { return Ok(None) };
-        match before {
-            Some(known) if known.seen != epoch => {
-                self.know(chain, Known { seen: epoch, ..known });
-                return Err(TierError::Forgotten);
-            }
-            Some(_) => {}
-            None => self.know(chain, Known::only(epoch)),
-        }
-        Ok(bytes(&entry).and_then(|entry| entry::open(&key, epoch, entry)))
-    }
-
-    /// Reads the highest finalized block, and adopts the current epoch for writes. The caller has the upstream confirm
-    /// that block before it writes.
-    async fn highest(&self, chain: ChainKey) -> Result<Option<Final>, TierError> {
-        let key = self.keys(chain).finalized();
-        for _ in 0..TRIES {
-            let before = self.known(chain);
-            let (epoch, entry) = self.read_entry::<Final>(chain, &key).await?;
-            // If another call has noticed or started an epoch meanwhile, this reply may be older than that epoch. Read
-            // again.
-            if self.known(chain) != before {
-                continue;
-            }
-            let Some(epoch) = epoch else { return Ok(None) };
-            self.know(chain, Known::only(epoch));
-            return Ok(bytes(&entry).and_then(|entry| entry::open(&key, epoch, entry)));
-        }
-        Err(TierError::Forgotten)
-    }
-
-    async fn read_entry<C: Content>(
+    /// Reads many short values together.
+    async fn read_all(
         &self,
-        chain: ChainKey,
-        key: &[u8],
-    ) -> Result<(Option<Epoch>, Value), TierError> {
-        let epoch = peek(&self.keys(chain).epoch(), Epoch::LENGTH);
-        let [epoch, entry] = self.read([epoch, peek(key, entry::length::<C>())]).await?;
-        Ok((Epoch::read(&epoch), entry))
-    }
-
-    /// Returns two commands. The first sets a random epoch if there is none; the second reads the current epoch.
-    fn draw(&self, chain: ChainKey) -> [Cmd; 2] {
-        let key = self.keys(chain).epoch();
-        let mut draw = command("SET", &key);
-        draw.arg(&Epoch::random().0).arg("NX");
-        [draw, peek(&key, Epoch::LENGTH)]
-    }
-
-    /// Returns the epoch in `value`, which is the reply to the second command of [`draw`](Self::draw). Fails if this
-    /// instance may not write in that epoch.
-    async fn drawn(&self, chain: ChainKey, value: &Value) -> Result<Epoch, TierError> {
-        let Some(epoch) = Epoch::read(value) else {
-            // The key holds a value that is not an epoch. `draw` does not replace it, so start a new epoch.
-            self.start_epoch(chain, None).await?;
-            return Err(TierError::Forgotten);
-        };
-        match self.known(chain) {
-            Some(known) if known.own != epoch => {
-                self.know(chain, Known { seen: epoch, ..known });
-                return Err(TierError::Forgotten);
-            }
-            Some(_) => {}
-            None => self.know(chain, Known::only(epoch)),
-        }
-        Ok(epoch)
-    }
-
-    /// Starts a new epoch and, if `highest` is given, notes that finalized block in it. Writes the block before the
-    /// epoch, because an instance that finds an epoch without a finalized block starts another epoch.
-    async fn start_epoch(&self, chain: ChainKey, highest: Option<Final>) -> Result<(), TierError> {
-        let (epoch, keys) = (Epoch::random(), self.keys(chain));
+        keys: impl Iterator<Item = Vec<u8>>,
+        length: usize,
+    ) -> Result<Vec<Value>, TierError> {
         let mut pipeline = Pipeline::new();
-        if let Some(highest) = highest {
-            // Set no time to live, as for the epoch: without this block, the upstream could not confirm the index.
-            let key = keys.finalized();
-            pipeline.cmd("SET").arg(&key).arg(entry::seal(&key, epoch, highest));
+        for key in keys {
+            pipeline.add_command(peek(&key, length));
         }
-        pipeline.cmd("SET").arg(keys.epoch()).arg(&epoch.0);
-        self.0.link.ask_all(&pipeline, self.0.timeout * WRITES_TAKE).await?;
-        self.know(chain, Known::only(epoch));
-        Ok(())
-    }
-
-    fn know(&self, chain: ChainKey, known: Known) {
-        self.0.epochs.lock().insert(chain, known);
-    }
-
-    fn known(&self, chain: ChainKey) -> Option<Known> {
-        self.0.epochs.lock().get(&chain).copied()
-    }
-
-    async fn put_block(&self, chain: ChainKey, record: Record) -> Result<(), TierError> {
-        let epoch = match self.known(chain) {
-            Some(known) => known.own,
-            None => {
-                let [_, value] = self.read(self.draw(chain)).await?;
-                self.drawn(chain, &value).await?
-            }
-        };
-        let mut pipeline = Pipeline::new();
-        pipeline.add_command(self.value(chain, &record));
-        let [draw, which] = self.draw(chain);
-        pipeline.add_command(draw).add_command(which);
-        // Read the finalized block, so that the LRU policy does not evict it before the entries that depend on it.
-        pipeline.add_command(peek(&self.keys(chain).finalized(), entry::length::<Final>()));
-        self.index(&mut pipeline, chain, &record, epoch);
-        let patience = self.0.timeout * WRITES_TAKE;
-        let values = self.0.link.ask_all(&pipeline, patience).await?;
-        self.drawn(chain, values.get(2).unwrap_or(&Value::Nil)).await.map(drop)
-    }
-
-    /// Returns the command that stores the value of `record` unless the key exists.
-    fn value(&self, chain: ChainKey, record: &Record) -> Cmd {
-        let mut value = self.set(&self.keys(chain).value(record.part, record.hash), record.value.bytes());
-        value.arg("NX");
-        value
-    }
-
-    fn index(&self, pipeline: &mut Pipeline, chain: ChainKey, record: &Record, epoch: Epoch) {
-        let keys = self.keys(chain);
-        let number = keys.number(record.number);
-        pipeline.add_command(self.set(&number, &entry::seal(&number, epoch, record.hash)));
-        for (position, transaction) in (0..).map(TxPosition).zip(&record.transactions) {
-            let key = keys.transaction(*transaction);
-            let place = entry::seal(&key, epoch, Place(record.number, position));
-            pipeline.add_command(self.set(&key, &place));
-        }
-    }
-
-    async fn raise(&self, chain: ChainKey, new: Final) -> Result<(), TierError> {
-        let key = self.keys(chain).finalized();
-        for _ in 0..TRIES {
-            let [draw, which] = self.draw(chain);
-            let [_, epoch, entry] = self.read([draw, which, peek(&key, entry::length::<Final>())]).await?;
-            let epoch = self.drawn(chain, &epoch).await?;
-            let before = bytes(&entry).unwrap_or_default();
-            if entry::open::<Final>(&key, epoch, before).is_some_and(|before| before.0 >= new.0) {
-                return Ok(());
-            }
-            let mut swap = script(SWAP, &key);
-            swap.arg(before).arg(entry::seal(&key, epoch, new)).arg(entry::length::<Final>());
-            if self.write([swap]).await? == [Value::Int(1)] {
-                return Ok(());
-            }
-        }
-        Err(io::Error::other("other instances keep changing the finalized block").into())
+        self.0.link.ask_all(&pipeline, self.0.timeout).await
     }
 }
 
@@ -295,50 +128,58 @@ impl Tier for Redis {
     fn get(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Tiered<'_, Option<Sealed>> {
         Box::pin(async move {
             let [value] = self.read([peek(&self.keys(chain).value(part, hash), LONGEST)]).await?;
-            Ok(match value {
-                Value::BulkString(value) if !value.is_empty() => Some(Bytes::from(value).into()),
-                _ => None,
-            })
+            Ok(sealed(value))
         })
     }
 
-    fn hash_at(&self, chain: ChainKey, number: BlockNumber) -> Tiered<'_, Option<BlockHash>> {
-        Box::pin(self.entry(chain, self.keys(chain).number(number)))
-    }
-
-    fn place_of(
-        &self,
-        chain: ChainKey,
-        transaction: TxHash,
-    ) -> Tiered<'_, Option<(BlockNumber, TxPosition)>> {
+    fn headers(&self, chain: ChainKey, blocks: Vec<BlockHash>) -> Tiered<'_, Vec<Option<Sealed>>> {
         Box::pin(async move {
-            let place = self.entry::<Place>(chain, self.keys(chain).transaction(transaction)).await?;
-            Ok(place.map(|Place(number, position)| (number, position)))
+            let keys = self.keys(chain);
+            let keys = blocks.iter().map(|hash| keys.value(Part::Header, *hash));
+            Ok(self.read_all(keys, LONGEST_HEADER).await?.into_iter().map(sealed).collect())
         })
     }
 
-    fn finalized(&self, chain: ChainKey) -> Tiered<'_, Option<(BlockNumber, BlockHash)>> {
+    fn hints(&self, chain: ChainKey, from: BlockNumber, count: usize) -> Tiered<'_, Vec<Option<BlockHash>>> {
         Box::pin(async move {
-            let highest = self.highest(chain).await?;
-            Ok(highest.map(|Final(number, hash)| (number, hash)))
+            let keys = self.keys(chain);
+            let keys = (from.0..).take(count).map(|number| keys.number(BlockNumber(number)));
+            let values = self.read_all(keys, B256::len_bytes()).await?;
+            Ok(values.iter().map(|value| hash(bytes(value)?)).collect())
         })
     }
 
-    /// Overwrites the index entries of the block's number and transactions, to repair damaged entries. No entry should
-    /// name another block, because a chain must not finalize two blocks at one number.
+    fn home_of(&self, chain: ChainKey, transaction: TxHash) -> Tiered<'_, Option<Home>> {
+        Box::pin(async move {
+            let [home] = self.read([peek(&self.keys(chain).transaction(transaction), HOME)]).await?;
+            Ok(bytes(&home).and_then(|home| {
+                let (number, block) = home.split_first_chunk()?;
+                Some(Home { number: BlockNumber(u64::from_be_bytes(*number)), block: hash(block)? })
+            }))
+        })
+    }
+
+    /// Overwrites the hints of the number and of the transactions.
     fn put(&self, chain: ChainKey, record: Record) -> Tiered<'_, bool> {
         Box::pin(async move {
-            match record.part {
-                _ if record.value.bytes().len() > LONGEST => return Ok(false),
-                Part::Block => self.put_block(chain, record).await?,
-                Part::Receipts => self.write([self.value(chain, &record)]).await.map(drop)?,
+            let Record { home: Home { block, number }, part, transactions, value } = record;
+            if value.bytes().len() > LONGEST {
+                return Ok(false);
             }
+            let (keys, mut pipeline) = (self.keys(chain), Pipeline::new());
+            let mut set = self.set(&keys.value(part, block), value.bytes());
+            set.arg("NX");
+            pipeline.add_command(set);
+            if part == Part::Header {
+                pipeline.add_command(self.set(&keys.number(number), block.0.as_slice()));
+            }
+            let home = [&number.0.to_be_bytes(), block.0.as_slice()].concat();
+            for transaction in transactions {
+                pipeline.add_command(self.set(&keys.transaction(transaction), &home));
+            }
+            self.0.link.ask_all(&pipeline, self.0.timeout * WRITES_TAKE).await?;
             Ok(true)
         })
-    }
-
-    fn note_finalized(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) -> Tiered<'_, ()> {
-        Box::pin(self.raise(chain, Final(number, hash)))
     }
 
     /// Always sends the command, and returns `true` even if the key did not exist, because the reply shows that Redis
@@ -350,18 +191,15 @@ impl Tier for Redis {
         })
     }
 
-    fn forget_number(&self, chain: ChainKey, number: BlockNumber) -> Tiered<'_, ()> {
-        Box::pin(
-            async move { self.write([command("DEL", &self.keys(chain).number(number))]).await.map(drop) },
-        )
-    }
-
-    fn forget_canonicity(&self, chain: ChainKey) -> Tiered<'_, ()> {
-        Box::pin(self.start_epoch(chain, None))
-    }
-
-    fn begin(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) -> Tiered<'_, ()> {
-        Box::pin(self.start_epoch(chain, Some(Final(number, hash))))
+    fn drop_hints(&self, chain: ChainKey, blocks: Arc<[Home]>) -> Tiered<'_, bool> {
+        Box::pin(async move {
+            let (keys, mut pipeline) = (self.keys(chain), Pipeline::new());
+            for Home { number, .. } in blocks.iter() {
+                pipeline.add_command(command("DEL", &keys.number(*number)));
+            }
+            self.0.link.ask_all(&pipeline, self.0.timeout * WRITES_TAKE).await?;
+            Ok(true)
+        })
     }
 
     /// Returns the usage of the whole server from the last report. If that report is too old, asks Redis for a new one
@@ -401,19 +239,22 @@ fn peek(key: &[u8], length: usize) -> Cmd {
     command
 }
 
-fn script(text: &str, key: &[u8]) -> Cmd {
-    // Send the script itself with `EVAL`, since it is short. `EVALSHA` would fail after a restart of Redis, which
-    // forgets its scripts.
-    let mut command = ::redis::cmd("EVAL");
-    command.arg(text).arg(1).arg(key);
-    command
-}
-
 fn bytes(value: &Value) -> Option<&[u8]> {
     match value {
         Value::BulkString(bytes) => Some(bytes),
         _ => None,
     }
+}
+
+fn sealed(value: Value) -> Option<Sealed> {
+    match value {
+        Value::BulkString(value) if !value.is_empty() => Some(Bytes::from(value).into()),
+        _ => None,
+    }
+}
+
+fn hash(bytes: &[u8]) -> Option<BlockHash> {
+    bytes.try_into().ok().map(BlockHash)
 }
 
 fn millis(time: Duration) -> u64 {

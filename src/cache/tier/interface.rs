@@ -6,7 +6,7 @@ use alloy_primitives::B256;
 use futures_util::future::BoxFuture;
 
 use super::sealed::{FORMAT, Sealed};
-use crate::eth::{BlockHash, BlockNumber, TxHash, TxPosition};
+use crate::eth::{BlockHash, BlockNumber, Home, TxHash};
 
 /// Identifies a chain. Tiers store each entry under its chain, so that a lookup in one chain never finds an entry of
 /// another.
@@ -30,6 +30,8 @@ pub enum TierKind {
 /// A part of a block, as a tier stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
+    /// The header in RLP, whose hash is the block hash. Empty if the chain's headers cannot be proved.
+    Header,
     /// The block with full transactions.
     Block,
     /// All receipts of the block.
@@ -39,15 +41,13 @@ pub enum Part {
 /// A part of a finalized block, for a tier to store.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// The block's number.
-    pub number: BlockNumber,
-    /// The block's hash.
-    pub hash: BlockHash,
+    /// The block.
+    pub home: Home,
     /// The part.
     pub part: Part,
-    /// Hashes of the block's transactions, in order, for the index by transaction hash.
+    /// Hashes of the transactions of a [`Part::Block`], in order.
     pub transactions: Vec<TxHash>,
-    /// The JSON text of the part, compressed and with a checksum.
+    /// The part, compressed and with a checksum.
     pub value: Sealed,
 }
 
@@ -76,17 +76,12 @@ pub enum TierError {
     /// The tier took too long.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
-    /// Another instance that shares the tier made it forget its index, because the chain replaced a finalized block. A
-    /// write that fails with this error adds nothing valid to the index, because the block may belong to the replaced
-    /// history. A read fails with this error, so that the caller has the upstream confirm the tier again.
-    #[error("another instance made the tier forget its index of canonical blocks")]
-    Forgotten,
 }
 
 /// Future of a call to a tier.
 pub type Tiered<'a, T> = BoxFuture<'a, Result<T, TierError>>;
 
-/// A store of finalized blocks.
+/// A store of finalized blocks, by hash.
 ///
 /// Do not call these methods while holding a lock. Timeouts and circuit breaking are the caller's responsibility.
 pub trait Tier: fmt::Debug + Send + Sync + 'static {
@@ -96,46 +91,26 @@ pub trait Tier: fmt::Debug + Send + Sync + 'static {
     /// Returns a part of the block `hash`, as [`put`](Self::put) stored it.
     fn get(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Tiered<'_, Option<Sealed>>;
 
-    /// Returns the hash of the finalized block at `number`. The hash is unverified, because nothing but the tier
-    /// vouches for it.
-    fn hash_at(&self, chain: ChainKey, number: BlockNumber) -> Tiered<'_, Option<BlockHash>>;
+    /// Returns the headers of these blocks, in this order. The caller asks for at most a hundred or so.
+    fn headers(&self, chain: ChainKey, blocks: Vec<BlockHash>) -> Tiered<'_, Vec<Option<Sealed>>>;
 
-    /// Returns the number of a transaction's block, and the transaction's position in it. This is a hint, valid only if
-    /// the canonical block [at that number](Self::hash_at) holds the transaction.
-    fn place_of(&self, chain: ChainKey, transaction: TxHash)
-    -> Tiered<'_, Option<(BlockNumber, TxPosition)>>;
+    /// Returns the hashes that the tier has for `count` numbers from `from` on. Each is a hint: nothing but the tier
+    /// says that this block is canonical. The caller asks for at most a hundred or so.
+    fn hints(&self, chain: ChainKey, from: BlockNumber, count: usize) -> Tiered<'_, Vec<Option<BlockHash>>>;
 
-    /// Returns the highest finalized block that was [noted](Self::note_finalized).
-    fn finalized(&self, chain: ChainKey) -> Tiered<'_, Option<(BlockNumber, BlockHash)>>;
+    /// Returns the block that the tier has for a transaction, which is a hint, too.
+    fn home_of(&self, chain: ChainKey, transaction: TxHash) -> Tiered<'_, Option<Home>>;
 
-    /// Stores a part of a finalized block, unless the tier already has it. A [`Part::Block`] also adds its number and
-    /// its transactions to the index. Returns whether the tier wrote anything. If it did not, the call does not show
-    /// that the tier is writable. After another instance made the tier forget its index, the call fails with
-    /// [`TierError::Forgotten`] until the caller reads [`finalized`](Self::finalized).
+    /// Stores a part of a finalized block, unless the tier already has it. A [`Part::Header`] is also the hint for its
+    /// number, and a [`Part::Block`] for its transactions. Returns whether the tier wrote anything. If it did not, the
+    /// call does not show that the tier is writable.
     fn put(&self, chain: ChainKey, record: Record) -> Tiered<'_, bool>;
-
-    /// Notes the highest finalized block. Fails like [`put`](Self::put).
-    fn note_finalized(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) -> Tiered<'_, ()>;
 
     /// Removes a part of a block. Returns whether the tier wrote anything, like [`put`](Self::put).
     fn remove(&self, chain: ChainKey, part: Part, hash: BlockHash) -> Tiered<'_, bool>;
 
-    /// Removes a number from the index, for tiers where [`remove`](Self::remove) does not do so.
-    fn forget_number(&self, _: ChainKey, _: BlockNumber) -> Tiered<'_, ()> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    /// Forgets the index of numbers and transactions and the note of the finalized block. Content by hash stays.
-    fn forget_canonicity(&self, chain: ChainKey) -> Tiered<'_, ()>;
-
-    /// Does the same as [`forget_canonicity`](Self::forget_canonicity), and then notes a new highest finalized block.
-    /// Other instances that share the tier see both changes or neither.
-    fn begin(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) -> Tiered<'_, ()> {
-        Box::pin(async move {
-            self.forget_canonicity(chain).await?;
-            self.note_finalized(chain, number, hash).await
-        })
-    }
+    /// Removes hints: the block with this hash is not canonical at its number.
+    fn drop_hints(&self, chain: ChainKey, blocks: Arc<[Home]>) -> Tiered<'_, bool>;
 
     /// Returns the chain last passed to [`follow`](Self::follow), if the tier remembers it.
     fn last_chain(&self) -> Tiered<'_, Option<ChainKey>> {
@@ -198,7 +173,7 @@ impl TierKind {
 
 impl Part {
     /// Every part.
-    pub const ALL: [Self; 2] = [Self::Block, Self::Receipts];
+    pub const ALL: [Self; 3] = [Self::Header, Self::Block, Self::Receipts];
 }
 
 // === impl TierError ===

@@ -1,11 +1,9 @@
-//! Interface of the cache tiers behind memory. A tier stores finalized blocks and receipts by hash, and an index of
-//! block numbers and transactions.
+//! Interface of the cache tiers behind memory. A tier stores finalized blocks and receipts by hash.
 //!
-//! Entries of a tier never change, because their blocks are final and verified. (On a chain without verification, the
-//! blocks were already final when Holdfast fetched them.) So nothing invalidates an entry, unless the chain replaces a
-//! finalized block, which must not happen. Holdfast trusts a tier no more than an upstream, and verifies content from a
-//! tier before it serves the content. Only the hash of the block at a finalized number cannot be verified; see
-//! [`Tier::hash_at`].
+//! Entries of a tier never change, and nothing invalidates them: content has the hash that it is stored under. Holdfast
+//! trusts a tier no more than an upstream, and verifies content from a tier before it serves the content. A tier also
+//! has hints: the hash at a number, and the block of a transaction. Holdfast follows parent hashes to a hint, or has the
+//! node confirm it.
 //!
 //! A tier may be slow, full, unavailable or wrong. Callers set a timeout and continue without a tier that fails.
 //!

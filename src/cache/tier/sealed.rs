@@ -6,7 +6,7 @@
 use bytes::Bytes;
 
 /// Version of the stored format. Lookups do not find entries of another version.
-pub const FORMAT: u8 = 2;
+pub const FORMAT: u8 = 3;
 
 /// Length of the header: format, checksum, length of the text.
 const HEAD: usize = 1 + 4 + 4;

@@ -1,15 +1,19 @@
 //! All tiers, in the order of lookup.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 
 use super::{
-    checkpoint::Checkpoint,
     guarded::Guarded,
     metrics::{Metrics, Wrote},
     status::TierStatus,
-    trust::{Accept, Generation, GenerationCounter, State},
     writer::{Packet, Parcel, Work, Writer},
 };
 use crate::{
@@ -17,7 +21,7 @@ use crate::{
     budget::{ByteBudget, ByteLease},
     cache::tier::{ChainKey, Damaged, Part, Sealed, Tier, TierKind},
     context::CallContext,
-    eth::{BlockHash, BlockNumber, TxHash},
+    eth::{BlockHash, BlockNumber, Home, TxHash},
     timeout::timeout,
 };
 
@@ -25,8 +29,7 @@ use crate::{
 /// would take longer than the decompression.
 const SHORT: usize = 16 << 10;
 
-/// Longest wait for the queued writes of a tier. After this time, Holdfast reports a removal as failed, and a
-/// confirmation skips the tier until the next attempt.
+/// Longest wait for the queued writes of a tier. After this time, Holdfast reports a removal as failed.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// All tiers together. Cheap to clone.
@@ -36,7 +39,8 @@ pub struct Tiers(Option<Arc<Inner>>);
 #[derive(Debug)]
 struct Inner {
     rungs: Box<[Rung]>,
-    generations: GenerationCounter,
+    /// Whether the tiers store blocks of the chain that the upstreams serve.
+    stores: AtomicBool,
     /// Limits the bytes that were read from tiers and are not verified yet. Responses of upstreams share this budget.
     budget: ByteBudget,
     metrics: Metrics,
@@ -60,15 +64,8 @@ pub struct Found {
     _held: ByteLease,
 }
 
-/// An unconfirmed tier, and the finalized block to confirm it by.
-#[derive(Clone, Copy, Debug)]
-pub struct Unconfirmed {
-    /// The tier.
-    pub tier: TierKind,
-    /// The highest finalized block noted in the tier.
-    pub finalized: Option<(BlockNumber, BlockHash)>,
-    since: Generation,
-}
+/// Greatest number of hints that one call to a tier reads.
+const AT_ONCE: usize = 128;
 
 // === impl Tiers ===
 
@@ -79,12 +76,11 @@ impl Tiers {
         if tiers.is_empty() {
             return Self::default();
         }
-        let generations = GenerationCounter::default();
         let rungs = tiers.into_iter().map(|(tier, patience)| {
-            let tier = Arc::new(Guarded::new(tier, patience, generations.clone(), metrics.clone()));
+            let tier = Arc::new(Guarded::new(tier, patience, metrics.clone()));
             Rung { writer: Writer::start(tier.clone(), metrics.clone()), tier }
         });
-        Self(Some(Arc::new(Inner { rungs: rungs.collect(), generations, budget, metrics })))
+        Self(Some(Arc::new(Inner { rungs: rungs.collect(), stores: AtomicBool::default(), budget, metrics })))
     }
 
     /// Returns whether no tier is configured.
@@ -128,35 +124,75 @@ impl Tiers {
         None
     }
 
-    /// Returns the canonical hash at a finalized number, from the index of a tier.
-    pub async fn hash_at(&self, chain: ChainKey, number: BlockNumber, accept: Accept) -> Option<BlockHash> {
-        for tier in self.answering(accept) {
-            if let Some(hash) = tier.look_up(|tier| tier.hash_at(chain, number)).await {
-                return Some(hash);
+    /// Returns the hash that the first tier with a hint for this number has, and that tier.
+    pub async fn hint(&self, chain: ChainKey, number: BlockNumber) -> Option<(TierKind, BlockHash)> {
+        for Rung { tier, .. } in self.rungs() {
+            let hint =
+                tier.ask(|tier| tier.hints(chain, number, 1)).await.and_then(|hints| *hints.first()?);
+            if let Some(hash) = hint {
+                return Some((tier.kind(), hash));
             }
         }
         None
     }
 
-    /// Returns the number of the block that may hold a transaction. This is a hint: the caller must check that the
-    /// block holds the transaction.
-    pub async fn place_of(&self, chain: ChainKey, transaction: TxHash) -> Option<BlockNumber> {
-        for tier in self.answering(Accept::Any) {
-            if let Some((number, _)) = tier.look(|tier| tier.place_of(chain, transaction)).await {
-                return Some(number);
+    /// Returns a tier's hints for up to `count` numbers from `from` on. Stops at the first number without one.
+    pub async fn hints(
+        &self,
+        chain: ChainKey,
+        tier: TierKind,
+        from: BlockNumber,
+        count: usize,
+    ) -> Vec<BlockHash> {
+        let (mut all, Some(Rung { tier, .. })) = (Vec::new(), self.rung(tier)) else { return Vec::new() };
+        while all.len() < count {
+            let next = BlockNumber(from.0.saturating_add(all.len() as u64));
+            let (wanted, before) = ((count - all.len()).min(AT_ONCE), all.len());
+            let hints = tier.ask(|tier| tier.hints(chain, next, wanted)).await.unwrap_or_default();
+            all.extend(hints.into_iter().map_while(|hint| hint));
+            if all.len() - before < wanted {
+                break;
+            }
+        }
+        all
+    }
+
+    /// Returns the headers of these blocks in RLP, as far as the tier has them. They are not verified. The caller asks for
+    /// at most a hundred or so.
+    pub async fn headers(&self, chain: ChainKey, tier: TierKind, blocks: &[BlockHash]) -> Vec<Option<Bytes>> {
+        let (Some(inner), Some(Rung { tier, writer })) = (&self.0, self.rung(tier)) else {
+            return Vec::new();
+        };
+        let wanted = blocks.to_vec();
+        let read = tier.look(|tier| {
+            Box::pin(async move {
+                let headers = tier.headers(chain, wanted).await?;
+                Ok(headers.iter().any(Option::is_some).then_some(headers))
+            })
+        });
+        let open = |(hash, header): (&BlockHash, Option<Sealed>)| {
+            let header = header?;
+            let opened = Some(&header).filter(|it| it.takes() <= SHORT).and_then(|it| it.open().ok());
+            if opened.is_none() {
+                // A tier does not replace a value that it has, so remove the damaged one.
+                inner.metrics.damaged(tier.kind());
+                tier.say("damaged", &Damaged);
+                writer.tell(Work::Remove(chain, Part::Header, *hash));
+            }
+            opened
+        };
+        blocks.iter().zip(read.await.unwrap_or_default()).map(open).collect()
+    }
+
+    /// Returns the block that may hold a transaction. This is a hint: the caller must check that the block is canonical
+    /// and holds the transaction.
+    pub async fn home_of(&self, chain: ChainKey, transaction: TxHash) -> Option<Home> {
+        for Rung { tier, .. } in self.rungs() {
+            if let Some(home) = tier.look(|tier| tier.home_of(chain, transaction)).await {
+                return Some(home);
             }
         }
         None
-    }
-
-    /// Returns the highest finalized block that any tier has noted.
-    pub async fn finalized(&self, chain: ChainKey) -> Option<(BlockNumber, BlockHash)> {
-        let mut highest: Option<(BlockNumber, BlockHash)> = None;
-        for tier in self.answering(Accept::Any) {
-            let noted = tier.look_up(|tier| tier.finalized(chain)).await;
-            highest = highest.into_iter().chain(noted).max_by_key(|(number, _)| *number);
-        }
-        highest
     }
 
     /// Reports that the content a tier returned for `hash` is wrong. Queues the removal of this content.
@@ -167,11 +203,14 @@ impl Tiers {
         rung.writer.tell(Work::Remove(chain, part, hash));
     }
 
-    /// Queues the removal of a block that turned out not to be final. A tier that cannot remove it must forget its index.
-    pub fn drop_final(&self, chain: ChainKey, number: BlockNumber, hash: BlockHash) {
-        for Rung { writer, tier } in self.rungs() {
-            if !writer.try_tell(Work::DropFinal(chain, number, hash)) {
-                tier.trust.forget();
+    /// Queues the removal of the hints for these blocks, which turned out not to be canonical at their numbers. If `only`
+    /// is given, other tiers keep theirs.
+    pub fn drop_hints(&self, chain: ChainKey, only: Option<TierKind>, blocks: &[Home]) {
+        for blocks in blocks.chunks(AT_ONCE) {
+            let blocks: Arc<[Home]> = blocks.into();
+            let named = |rung: &&Rung| only.is_none_or(|only| rung.tier.kind() == only);
+            for Rung { writer, .. } in self.rungs().iter().filter(named) {
+                writer.tell(Work::DropHints(chain, blocks.clone()));
             }
         }
     }
@@ -188,25 +227,16 @@ impl Tiers {
         left_in
     }
 
-    /// Returns the numbers of the blocks that may hold a transaction, and the tiers that did not answer.
-    pub async fn places_of(
-        &self,
-        chain: ChainKey,
-        transaction: TxHash,
-    ) -> (BTreeSet<BlockNumber>, Vec<TierKind>) {
-        let (mut numbers, mut unsure) = (BTreeSet::new(), Vec::new());
+    /// Returns the blocks that may hold a transaction, and the tiers that did not answer.
+    pub async fn homes_of(&self, chain: ChainKey, transaction: TxHash) -> (Vec<BlockHash>, Vec<TierKind>) {
+        let (mut homes, mut unsure) = (Vec::new(), Vec::new());
         for Rung { tier, .. } in self.rungs() {
-            match tier.ask(|tier| tier.place_of(chain, transaction)).await {
-                Some(place) => numbers.extend(place.map(|(number, _)| number)),
+            match tier.ask(|tier| tier.home_of(chain, transaction)).await {
+                Some(home) => homes.extend(home.map(|home| home.block)),
                 None => unsure.push(tier.kind()),
             }
         }
-        (numbers, unsure)
-    }
-
-    /// Returns the current generation. Read it before checking that a block is final.
-    pub fn generation(&self) -> Generation {
-        self.0.as_ref().map_or(Generation::default(), |inner| inner.generations.current())
+        (homes, unsure)
     }
 
     /// Queues a part of a finalized block for all tiers or, if the part came from a tier, for the tiers before that
@@ -223,95 +253,10 @@ impl Tiers {
         }
     }
 
-    /// Queues a note of the highest finalized block for each tier.
-    pub fn note_finalized(&self, checkpoint: Checkpoint) {
-        for Rung { writer, .. } in self.rungs() {
-            writer.tell(Work::NoteFinalized(checkpoint));
-        }
-    }
-
-    /// Withdraws the confirmation of every tier, because the chain may have replaced finalized blocks.
-    pub fn doubt(&self) {
-        self.rungs().iter().for_each(|rung| rung.tier.trust.doubt());
-    }
-
-    /// Withdraws the confirmation of these tiers and makes them forget their indexes, because the chain replaced a
-    /// finalized block. The indexes stop answering at once.
-    pub fn forget(&self, chain: ChainKey, tiers: &[TierKind]) {
-        for rung in self.rungs().iter().filter(|rung| tiers.contains(&rung.tier.kind())) {
-            rung.tier.trust.forget();
-            rung.writer.tell(Work::Forget(chain));
-        }
-    }
-
-    /// Returns whether every tier is confirmed.
-    pub fn is_confirmed(&self) -> bool {
-        self.rungs().iter().all(|rung| rung.tier.trust.answers(Accept::Confirmed))
-    }
-
-    /// Returns the unconfirmed tiers that can be [confirmed](Self::confirm) now. If a tier must still forget its index,
-    /// queues this work again.
-    pub async fn unconfirmed(&self, chain: ChainKey) -> Vec<Unconfirmed> {
-        let mut unconfirmed = Vec::new();
-        for Rung { tier, writer } in self.rungs() {
-            let (since, state) = tier.trust.current();
-            match state {
-                State::Confirmed { .. } => continue,
-                State::Unconfirmed { must_forget: true } => {
-                    writer.tell(Work::Forget(chain));
-                    continue;
-                }
-                State::Unconfirmed { must_forget: false } => {}
-            }
-            // Writes that were queued when the confirmation was withdrawn must end before the tier is read.
-            if timeout(SETTLE, writer.settle()).await.is_err() {
-                continue;
-            }
-            if let Some(finalized) = tier.ask(|tier| tier.finalized(chain)).await {
-                unconfirmed.push(Unconfirmed { tier: tier.kind(), finalized, since });
-            }
-        }
-        unconfirmed
-    }
-
-    /// Confirms a tier after the upstream confirmed the finalized block noted in it. A tier without such a note has
-    /// nothing to confirm, so it first forgets its index and notes the block of `checkpoint`.
-    ///
-    /// For a tier without a note, returns `false` if the tier could not note that block, or if there was a doubt about
-    /// the tier meanwhile. For a tier with a note, such a doubt voids the confirmation, but the result is still `true`.
-    pub async fn confirm(&self, unconfirmed: Unconfirmed, checkpoint: Checkpoint) -> bool {
-        let Unconfirmed { tier: kind, finalized, since } = unconfirmed;
-        let Some(Rung { tier, .. }) = self.rung(kind) else { return false };
-        let is_doubted = || tier.trust.current().0 != since;
-        if finalized.is_none() {
-            if is_doubted() || !tier.begin(checkpoint).await {
-                return false;
-            }
-            if is_doubted() {
-                // There was a doubt meanwhile, perhaps about the block that the tier has just noted, so the tier must
-                // forget that block too.
-                self.forget(checkpoint.chain, &[kind]);
-                return false;
-            }
-        }
-        tier.trust.confirm(since, finalized.map(|(number, _)| number));
-        true
-    }
-
-    /// For each confirmed tier, the upstream confirmed the block that was noted in it. Returns the highest number of
-    /// these blocks.
-    pub fn highest_noted(&self) -> Option<BlockNumber> {
-        let noted = |rung: &Rung| match rung.tier.trust.current().1 {
-            State::Confirmed { noted } => noted,
-            State::Unconfirmed { .. } => None,
-        };
-        self.rungs().iter().filter_map(noted).max()
-    }
-
     /// Returns the chain last passed to [`follow`](Self::follow), if a tier remembers it.
     pub async fn last_chain(&self) -> Option<ChainKey> {
-        for tier in self.answering(Accept::Any) {
-            if let Some(chain) = tier.look_up(|tier| tier.last_chain()).await {
+        for Rung { tier, .. } in self.rungs() {
+            if let Some(Some(chain)) = tier.ask(|tier| tier.last_chain()).await {
                 return Some(chain);
             }
         }
@@ -320,6 +265,9 @@ impl Tiers {
 
     /// Queues a note of the chain that the upstreams serve; `None` for a chain that tiers do not store.
     pub fn follow(&self, chain: Option<ChainKey>) {
+        if let Some(inner) = &self.0 {
+            inner.stores.store(chain.is_some(), Relaxed);
+        }
         for Rung { writer, .. } in self.rungs() {
             writer.tell(Work::Follow(chain));
         }
@@ -327,7 +275,8 @@ impl Tiers {
 
     /// Returns the status of each tier.
     pub fn status(&self) -> Vec<TierStatus> {
-        self.rungs().iter().map(|rung| rung.tier.status()).collect()
+        let stores = self.0.as_ref().is_some_and(|inner| inner.stores.load(Relaxed));
+        self.rungs().iter().map(|rung| rung.tier.status(stores)).collect()
     }
 
     /// Waits until every write queued so far has succeeded or failed.
@@ -343,10 +292,6 @@ impl Tiers {
 
     fn rung(&self, tier: TierKind) -> Option<&Rung> {
         self.rungs().iter().find(|rung| rung.tier.kind() == tier)
-    }
-
-    fn answering(&self, accept: Accept) -> impl Iterator<Item = &Guarded> {
-        self.rungs().iter().map(|rung| &*rung.tier).filter(move |tier| tier.trust.answers(accept))
     }
 }
 

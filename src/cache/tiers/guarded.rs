@@ -6,15 +6,10 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::{
-    checkpoint::Checkpoint,
-    metrics::Metrics,
-    status::TierStatus,
-    trust::{Accept, GenerationCounter, Trust},
-};
+use super::{metrics::Metrics, status::TierStatus};
 use crate::{
     breaker::{Breaker, Health, Policy},
-    cache::tier::{ChainKey, Tier, TierError, TierKind, Tiered},
+    cache::tier::{Tier, TierError, TierKind, Tiered},
     display::seconds,
     log_throttle::LogThrottle,
     outage::Outage,
@@ -34,7 +29,7 @@ const BREAKER: Policy = Policy {
     attempt: Duration::from_secs(1),
 };
 
-/// A tier with its circuit breakers and the trust in its index.
+/// A tier with its circuit breakers.
 #[derive(Debug)]
 pub(super) struct Guarded {
     tier: Arc<dyn Tier>,
@@ -44,7 +39,6 @@ pub(super) struct Guarded {
     breakers: [Mutex<Breaker>; 3],
     /// One outage for each kind of [`Access`].
     outages: [Mutex<Outage>; 3],
-    pub(super) trust: Trust,
     metrics: Metrics,
     said: LogThrottle,
 }
@@ -77,18 +71,12 @@ impl Access {
 // === impl Guarded ===
 
 impl Guarded {
-    pub(super) fn new(
-        tier: Arc<dyn Tier>,
-        patience: Duration,
-        generations: GenerationCounter,
-        metrics: Metrics,
-    ) -> Self {
+    pub(super) fn new(tier: Arc<dyn Tier>, patience: Duration, metrics: Metrics) -> Self {
         Self {
             tier,
             patience,
             breakers: std::array::from_fn(|_| Mutex::new(Breaker::new(BREAKER))),
             outages: Default::default(),
-            trust: Trust::new(generations),
             metrics,
             said: LogThrottle::default(),
         }
@@ -109,14 +97,6 @@ impl Guarded {
         } else {
             self.breaker(Access::Content).abandon(begun);
         }
-        self.metrics.read(self.kind(), found.is_some(), begun.elapsed());
-        found
-    }
-
-    /// Reads a [fact](Access::Fact). Counts a hit or a miss.
-    pub(super) async fn look_up<T>(&self, ask: impl FnOnce(&dyn Tier) -> Tiered<'_, Option<T>>) -> Option<T> {
-        let begun = Instant::now();
-        let found = self.ask(ask).await?;
         self.metrics.read(self.kind(), found.is_some(), begun.elapsed());
         found
     }
@@ -170,13 +150,6 @@ impl Guarded {
         let patience = if is_read { self.patience } else { WRITE_PATIENCE };
         match timeout(patience, call(&*self.tier)).await.unwrap_or(Err(TierError::TimedOut(patience))) {
             Ok(done) => Some(done),
-            Err(TierError::Forgotten) => {
-                // Another instance found that the chain replaced a finalized block. The upstream of this instance may
-                // have replaced the block too, so withdraw the confirmation.
-                self.succeed(access, begun);
-                self.trust.doubt();
-                None
-            }
             Err(error) => {
                 self.breaker(access).fail(1, Instant::now());
                 if is_read {
@@ -203,23 +176,6 @@ impl Guarded {
             breaker.begin(now);
         }
         passes
-    }
-
-    /// Makes the tier forget its index, if it [must](Trust::must_forget).
-    pub(super) async fn forget(&self, chain: ChainKey) {
-        if self.trust.must_forget() && self.write(|tier| tier.forget_canonicity(chain)).await {
-            self.trust.forgot();
-        }
-    }
-
-    /// Makes the tier forget its index and note the block of `checkpoint`, unless another instance has just noted a
-    /// finalized block. Returns whether the tier has done so.
-    pub(super) async fn begin(&self, checkpoint: Checkpoint) -> bool {
-        let Checkpoint { chain, block: (number, hash), .. } = checkpoint;
-        match self.ask(|tier| tier.finalized(chain)).await {
-            Some(None) => self.write(|tier| tier.begin(chain, number, hash)).await,
-            _ => false,
-        }
     }
 
     /// Returns whether the breaker rejects writes now.
@@ -250,13 +206,13 @@ impl Guarded {
         is_due
     }
 
-    pub(super) fn status(&self) -> TierStatus {
+    pub(super) fn status(&self, stores: bool) -> TierStatus {
         TierStatus {
             kind: self.kind(),
             usage: self.tier.usage(),
             reads: self.works(Access::Content) && self.works(Access::Fact),
             writes: self.works(Access::Write),
-            is_confirmed: self.trust.answers(Accept::Confirmed),
+            stores,
             errors: self.metrics.errors(self.kind()),
         }
     }

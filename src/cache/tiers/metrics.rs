@@ -103,8 +103,7 @@ impl Metrics {
 pub(super) enum Wrote {
     Written,
     Failed,
-    /// The tier is unconfirmed, there was a doubt about it after the block was found final, its breaker is open, or the
-    /// text is too long.
+    /// The breaker of the tier is open, or the text is too long.
     Skipped,
     /// The queue was full.
     Dropped,

@@ -13,8 +13,8 @@ pub struct TierStatus {
     pub reads: bool,
     /// Whether writes succeed. `false` after several consecutive failures, until a write succeeds again.
     pub writes: bool,
-    /// Whether the upstream has confirmed the tier's number and transaction index.
-    pub is_confirmed: bool,
+    /// Whether the tier stores blocks of the chain that the upstreams serve.
+    pub stores: bool,
     /// Number of failed reads and writes, and of damaged and wrong values.
     pub errors: u64,
 }

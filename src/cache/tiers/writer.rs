@@ -10,15 +10,14 @@ use bytes::Bytes;
 use tokio::sync::{OnceCell, mpsc, oneshot};
 
 use super::{
-    checkpoint::Checkpoint,
     guarded::Guarded,
     metrics::{Metrics, Wrote},
-    trust::Generation,
 };
 use crate::{
     blocking,
     cache::tier::{ChainKey, Part, Record, Sealed, TierKind},
-    eth::{BlockHash, BlockNumber, Home, TxHash},
+    eth::{BlockHash, Home, TxHash},
+    verify::prove,
 };
 
 /// Maximum number of bytes of text in the queue, which is enough for about a hundred blocks with their receipts.
@@ -30,6 +29,8 @@ const MOST: usize = 4096;
 /// A part of a finalized block, to be written to the tiers.
 #[derive(Clone, Debug)]
 pub struct Parcel {
+    /// The chain.
+    pub chain: ChainKey,
     /// The block.
     pub home: Home,
     /// The part.
@@ -38,9 +39,6 @@ pub struct Parcel {
     pub transactions: Vec<TxHash>,
     /// The JSON text.
     pub text: Bytes,
-    /// The finalized block that makes this block final. Before the writer writes this part to a tier, it notes the
-    /// finalized block there, because the upstream later confirms the tier by confirming the noted block.
-    pub checkpoint: Checkpoint,
     /// The tier that the text came from, if any. Only the tiers before that tier receive this part.
     pub from: Option<TierKind>,
 }
@@ -49,7 +47,7 @@ pub struct Parcel {
 #[derive(Debug)]
 pub(super) struct Packet {
     parcel: Parcel,
-    packed: OnceCell<Option<Sealed>>,
+    packed: OnceCell<Vec<(Part, Sealed)>>,
 }
 
 /// Queue of work for one tier. When it is dropped, the worker finishes the queued work and ends.
@@ -62,14 +60,11 @@ pub(super) struct Writer {
 #[derive(Debug)]
 pub(super) enum Work {
     Put(Arc<Packet>),
-    NoteFinalized(Checkpoint),
-    Forget(ChainKey),
     Follow(Option<ChainKey>),
     Remove(ChainKey, Part, BlockHash),
     /// Removes all parts of a block and reports whether that succeeded.
     RemoveAll(ChainKey, BlockHash, oneshot::Sender<bool>),
-    /// Removes a block, and its number from the index, because the block is not canonical at that number.
-    DropFinal(ChainKey, BlockNumber, BlockHash),
+    DropHints(ChainKey, Arc<[Home]>),
     /// Reports that all work queued before is done.
     Settle(oneshot::Sender<()>),
 }
@@ -80,8 +75,6 @@ struct Worker {
     metrics: Metrics,
     /// Bytes of text in the queue.
     bytes: Arc<AtomicU64>,
-    /// Chain, generation and number of the highest finalized block noted so far.
-    noted: Option<(ChainKey, Generation, BlockNumber)>,
 }
 
 // === impl Packet ===
@@ -95,14 +88,26 @@ impl Packet {
         self.parcel.text.len() as u64
     }
 
-    /// Returns the record to store; `None` if the text is too long.
-    async fn record(&self) -> Option<Record> {
-        let Parcel { home: Home { block, number }, part, transactions, text, .. } = &self.parcel;
-        let text = text.clone();
-        // Compress on a blocking thread, because it takes milliseconds.
-        let pack = || async { blocking::run(move || Sealed::new(&text)).await.unwrap_or(None) };
-        let value = self.packed.get_or_init(pack).await.clone()?;
-        Some(Record { number: *number, hash: *block, part: *part, transactions: transactions.clone(), value })
+    /// Returns the records to store, in this order; none if the text is too long.
+    async fn records(&self) -> Vec<Record> {
+        let Parcel { home, part, transactions, text, .. } = &self.parcel;
+        let (part, text) = (*part, text.clone());
+        let pack = move || {
+            let mut packed = vec![(part, Sealed::new(&text)?)];
+            if part == Part::Block {
+                // The header comes last: a hint without its block would cost a call for nothing.
+                let header = prove::raw::header(&text).unwrap_or_default();
+                packed.push((Part::Header, Sealed::new(&header)?));
+            }
+            Some(packed)
+        };
+        let pack = || async { blocking::run(pack).await.ok().flatten().unwrap_or_default() };
+        let packed = self.packed.get_or_init(pack).await.iter().cloned();
+        let record = |(part, value)| {
+            let transactions = if part == Part::Header { Vec::new() } else { transactions.clone() };
+            Record { home: *home, part, transactions, value }
+        };
+        packed.map(record).collect()
     }
 }
 
@@ -113,7 +118,7 @@ impl Writer {
         let (sender, mut works) = mpsc::channel(MOST);
         let bytes = Arc::new(AtomicU64::new(0));
         let writer = Self { sender, bytes: bytes.clone() };
-        let mut worker = Worker { tier, metrics, bytes, noted: None };
+        let worker = Worker { tier, metrics, bytes };
         tokio::spawn(async move {
             while let Some(next) = works.recv().await {
                 worker.work(next).await;
@@ -133,18 +138,9 @@ impl Writer {
         is_taken
     }
 
-    /// Queues work, or drops it if the queue is full. Use it for work that is queued again later: `Forget` before the
-    /// tier is confirmed, the finalized block with the next `Put`, and `Remove` when the next lookup finds the damaged
-    /// value.
+    /// Queues work, or drops it if the queue is full: the next lookup finds the same wrong value or hint.
     pub(super) fn tell(&self, work: Work) {
         let _ = self.sender.try_send(work);
-    }
-
-    /// Same as [`tell`](Self::tell), for work that is not queued again later. Returns `false` if the queue is full and
-    /// the work is lost.
-    #[must_use]
-    pub(super) fn try_tell(&self, work: Work) -> bool {
-        self.sender.try_send(work).is_ok()
     }
 
     /// Removes a block, after all work queued before. Returns whether the removal succeeded. Once queued, the removal
@@ -167,35 +163,29 @@ impl Writer {
 // === impl Worker ===
 
 impl Worker {
-    async fn put(&mut self, packet: &Packet) -> Wrote {
-        let Parcel { checkpoint, .. } = packet.parcel;
-        let Checkpoint { chain, generation, .. } = checkpoint;
-        if !self.tier.trust.accepts(generation) || self.tier.is_left_alone() {
+    async fn put(&self, packet: &Packet) -> Wrote {
+        if self.tier.is_left_alone() {
             return Wrote::Skipped;
         }
-        let Some(record) = packet.record().await else { return Wrote::Skipped };
-        // Check again, because the confirmation may have been withdrawn during the compression.
-        if !self.tier.trust.accepts(generation) {
+        let (records, chain) = (packet.records().await, packet.parcel.chain);
+        if records.is_empty() {
             return Wrote::Skipped;
         }
-        let is_written =
-            self.note(checkpoint).await && self.tier.write_if_needed(|tier| tier.put(chain, record)).await;
-        if is_written { Wrote::Written } else { Wrote::Failed }
+        for record in records {
+            if !self.tier.write_if_needed(|tier| tier.put(chain, record)).await {
+                return Wrote::Failed;
+            }
+        }
+        Wrote::Written
     }
 
-    async fn work(&mut self, work: Work) {
+    async fn work(&self, work: Work) {
         match work {
             Work::Put(packet) => {
                 let outcome = self.put(&packet).await;
                 self.metrics.wrote(self.tier.kind(), outcome);
                 self.bytes.fetch_sub(packet.size(), Relaxed);
             }
-            Work::NoteFinalized(checkpoint) => {
-                if self.tier.trust.accepts(checkpoint.generation) {
-                    self.note(checkpoint).await;
-                }
-            }
-            Work::Forget(chain) => self.tier.forget(chain).await,
             Work::Follow(chain) => {
                 self.tier.write(|tier| tier.follow(chain)).await;
             }
@@ -209,34 +199,12 @@ impl Worker {
                 }
                 let _ = removed.send(all);
             }
-            Work::DropFinal(chain, number, hash) => {
-                let mut is_dropped = self.tier.write(|tier| tier.forget_number(chain, number)).await;
-                for part in Part::ALL {
-                    is_dropped &= self.tier.write_if_needed(|tier| tier.remove(chain, part, hash)).await;
-                }
-                if !is_dropped {
-                    // The index may still have the number, so it must not answer until the tier has forgotten it.
-                    self.tier.trust.forget();
-                    self.tier.forget(chain).await;
-                }
+            Work::DropHints(chain, blocks) => {
+                self.tier.write_if_needed(|tier| tier.drop_hints(chain, blocks)).await;
             }
             Work::Settle(settled) => {
                 let _ = settled.send(());
             }
         }
-    }
-
-    /// Ensures that the tier has noted this finalized block or a higher one. Returns whether that succeeded.
-    async fn note(&mut self, checkpoint: Checkpoint) -> bool {
-        let Checkpoint { chain, block: (number, hash), generation } = checkpoint;
-        let is_noted = |(of, then, highest)| (of, then) == (chain, generation) && highest >= number;
-        if self.noted.is_some_and(is_noted) {
-            return true;
-        }
-        let is_written = self.tier.write(|tier| tier.note_finalized(chain, number, hash)).await;
-        if is_written {
-            self.noted = Some((chain, generation, number));
-        }
-        is_written
     }
 }

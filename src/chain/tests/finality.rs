@@ -229,9 +229,6 @@ fn unlinked_neighbours_are_dropped() {
     told.number(block(50, 'b')).unwrap();
     told.number(block(51, 'a')).unwrap();
     assert_eq!(told.tracker.take_dropped(), [(BlockNumber(50), hash(50, 'b'))]);
-    // A tier may still have the dropped block, but the tracker refuses it.
-    let sent = told.now();
-    assert_eq!(told.tracker.restore_number(block(50, 'b'), sent), Err(Contrary::Final));
     assert_eq!(told.at(50), Lookup::Unknown);
     assert_eq!(told.at(51), Lookup::Asked(hash(51, 'a')));
 }
@@ -255,6 +252,78 @@ fn single_answers_do_not_set_numbers() {
     told.wait(2 * SECOND);
     let arrival = told.now();
     assert!(!told.tracker.is_placed(transaction, hash(50, 'b'), arrival));
+}
+
+// ## Blocks from tiers
+
+#[test]
+fn restored_run_is_final_until_an_answer_contradicts_it() {
+    let mut told = final_at_97();
+    let early = told.now();
+    told.number(block(50, 'b')).unwrap();
+    // A run is restored whole or not at all.
+    for link in [block(50, 'a'), block(96, 'b'), block(98, 'b')] {
+        told.tracker.restore_run(&[block(60, 'a'), link], early);
+        assert_eq!(told.at(60), Lookup::Unknown);
+    }
+    told.tracker.restore_run(&[block(70, 'a')], early);
+    assert_eq!(told.at(50), Lookup::Final(hash(50, 'b')), "an answer of the node comes first");
+    assert_eq!(told.at(96), Lookup::Final(hash(96, 'a')));
+    assert_eq!(told.at(98), tracked(block(98, 'a')), "98 is not final");
+    assert_eq!(told.at(70), Lookup::Final(hash(70, 'a')));
+    assert_eq!(told.confirm_final(block(70, 'b')), Finalized::Unchanged);
+    assert_eq!(told.at(70), Lookup::Unknown);
+    let now = told.now();
+    told.tracker.forget(now);
+    told.head(block(100, 'a'));
+    told.finalized(block(97, 'a'));
+    told.tracker.restore_run(&[block(70, 'a')], early);
+    assert_eq!(told.at(70), Lookup::Unknown, "the disk was asked before `forget`");
+}
+
+/// Tells the tracker these proved ancestors of its final block at `anchor`.
+fn observe_ancestors(told: &mut Told, anchor: u64, ancestors: Vec<Link>) {
+    let find = |hash| ancestors.iter().find(|link| link.hash == hash).copied();
+    told.tracker.observe_ancestors(BlockNumber(anchor), &find);
+}
+
+#[test]
+fn ancestors_of_a_linked_anchor_are_linked() {
+    let mut told = final_at_97_of_one_node();
+    told.number(block(85, 'b')).unwrap();
+    told.tracker.take_entered();
+    observe_ancestors(&mut told, 90, blocks(80..=89, 'a'));
+    for number in 80..=89 {
+        assert_eq!(told.at(number), Lookup::Final(hash(number, 'a')), "{number}");
+    }
+    assert_eq!(told.at(79), Lookup::Unknown);
+    assert_eq!(told.tracker.take_dropped(), [(BlockNumber(85), hash(85, 'b'))], "it was unlinked");
+    assert_eq!(told.tracker.take_entered().len(), 10);
+    assert_eq!(told.confirm_final(block(82, 'b')), Finalized::Alarm);
+}
+
+#[test]
+fn ancestors_of_an_unlinked_anchor_stay_unlinked() {
+    let mut told = final_at_97_of_one_node();
+    observe_ancestors(&mut told, 50, blocks(45..=49, 'a'));
+    assert_eq!(told.at(49), Lookup::Unknown, "there is no anchor yet");
+    told.number(block(50, 'a')).unwrap();
+    observe_ancestors(&mut told, 50, blocks(45..=49, 'a'));
+    assert_eq!(told.at(45), Lookup::Final(hash(45, 'a')));
+    assert_eq!(told.confirm_final(block(45, 'b')), Finalized::Unchanged);
+    assert_eq!(told.at(45), Lookup::Unknown);
+}
+
+#[test]
+fn unlinked_anchor_whose_path_contradicts_a_final_block_is_dropped() {
+    let mut told = final_at_97_of_one_node();
+    told.head(block(200, 'a'));
+    told.finalized(block(200, 'a'));
+    told.number(block(150, 'b')).unwrap();
+    observe_ancestors(&mut told, 150, blocks(90..=149, 'b'));
+    assert_eq!([told.at(150), told.at(98)], [Lookup::Unknown; 2]);
+    assert_eq!(told.at(97), Lookup::Final(hash(97, 'a')));
+    assert_eq!(told.tracker.take_dropped(), [(BlockNumber(150), hash(150, 'b'))]);
 }
 
 // ## Heads below the finalized block
@@ -453,20 +522,6 @@ fn third_denial_after_15_s_is_an_alarm() {
         told.tracker.deny_finalized((BlockNumber(97), hash(97, 'a')), BlockNumber(97), now)
     };
     assert_eq!([deny(0), deny(8), deny(8)], [Denied::Suspended, Denied::Suspended, Denied::Alarm]);
-}
-
-/// The finalized block comes from a tier, and an answer for its number has removed it from the index.
-#[test]
-fn head_at_the_finalized_number_on_another_branch_is_refused() {
-    let mut told = Told::new(ethereum());
-    let now = told.now();
-    told.tracker.restore_finality(BlockNumber(97), hash(97, 'a'), now);
-    for head in blocks(90..=95, 'a') {
-        told.head(head);
-    }
-    assert_eq!(told.confirm_final(block(97, 'b')), Finalized::Unchanged);
-    assert_eq!(told.head_over(block(97, 'b'), &[fork(96, 'b', 'a')]), HeadChange::Lag);
-    assert_eq!(told.tracker.head(), Some(block(95, 'a')));
 }
 
 #[test]

@@ -372,7 +372,7 @@ impl Run {
             ))?;
         }
         for tier in &keeping.unused {
-            say(format_args!("{tier} is not confirmed for this chain, so it stores no blocks"))?;
+            say(format_args!("{tier} does not store blocks of this chain"))?;
         }
         let lost = keeping.dropped.saturating_sub(dropped);
         if lost > 0 {

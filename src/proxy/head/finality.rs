@@ -38,7 +38,7 @@ const DOUBT_PAUSE: Duration = Duration::from_secs(1);
 const DOUBT: Duration = Duration::from_secs(20);
 
 /// Result of a check of the finalized block at an endpoint.
-pub(crate) enum FinalCheck {
+pub(super) enum FinalCheck {
     /// The endpoint has the finalized block, or has pruned it.
     Stands,
     /// The endpoint contradicts the finalized block, perhaps because it is a replica that lags. The view stays as it is.
@@ -159,7 +159,7 @@ impl FinalityTracker {
 
     /// Handles an answer with another block at the finalized number. If that counts, forgets all canonicity and raises the
     /// alarm; else requests the finalized block in the background until the matter is settled.
-    pub(crate) fn contradicted(
+    fn contradicted(
         self: &Arc<Self>,
         finalized @ (number, hash): (BlockNumber, BlockHash),
         found: BlockHash,
@@ -260,8 +260,8 @@ impl FinalityTracker {
     /// for the finalized block. Fails if finality cannot advance yet.
     pub(super) async fn advance(
         self: &Arc<Self>,
-        mut link: Link,
-        mut sent: Stamp,
+        link: Link,
+        sent: Stamp,
         before: Option<FinalizedRequest>,
     ) -> Result<Finalized, UpstreamError> {
         if self.view.tracker().is_suspended() {
@@ -272,25 +272,10 @@ impl FinalityTracker {
             // The tracker will ignore this answer, so the next request must not wait because of this one.
             self.view.restore_finalized_request(before);
         }
-        let listener = self.view.listener();
-        if let Some(listener) = &listener {
-            let counts = !is_above && {
-                let tracker = self.view.tracker();
-                tracker.hears_of_finality(sent) && !tracker.excludes(link.number, link.hash)
-            };
-            if !listener.finality_advances((link.number, link.hash), counts).await {
-                // The listener no longer trusts the answer, for example because of an alarm, so fetch the finalized
-                // block again.
-                sent = self.view.clock().now();
-                let again = self.fetch(sent).await?.ok_or(UpstreamError::Empty)?;
-                link = again.link;
-                self.source.store(again);
-            }
-        }
         if self.replaces_finalized(link.number).await? {
             return Ok(Finalized::Unchanged);
         }
-        let (now, epoch) = (self.view.clock().now(), listener.as_ref().map(|listener| listener.epoch()));
+        let now = self.view.clock().now();
         let finalized =
             self.view.learn(|tracker, find| tracker.observe_finalized(Some(link), sent, now, find));
         if !self.view.tracker().hears_of_finality(sent) {
@@ -299,9 +284,10 @@ impl FinalityTracker {
         }
         match finalized {
             Finalized::Advanced { previous } => {
-                if let (Some(listener), Some(epoch)) = (&listener, epoch) {
-                    let block = (link.number, link.hash);
-                    listener.finality_advanced(previous.map(|(number, _)| number), block, epoch);
+                if let Some(listener) = self.view.listener() {
+                    let above = previous.map(|(number, _)| number);
+                    let passed = self.view.tracker().final_blocks(above, link.number);
+                    listener.blocks_finalized(&passed);
                 }
             }
             Finalized::Alarm => self.alarm(link.number, &format!("it is now {}", link.hash)),
@@ -315,8 +301,7 @@ impl FinalityTracker {
     }
 
     /// Fetches the previous finalized block again, and returns whether another block has replaced it, which raises an
-    /// alarm. Fails if that is in doubt. This check comes before the listener notes the higher block in cache tiers,
-    /// because after a crash the proxy knows only the noted block.
+    /// alarm. Fails if that is in doubt.
     async fn replaces_finalized(self: &Arc<Self>, higher: BlockNumber) -> Result<bool, UpstreamError> {
         let before = self.view.tracker().finalized().filter(|(number, _)| *number < higher);
         let Some((number, hash)) = before else { return Ok(false) };
@@ -369,7 +354,7 @@ impl FinalityTracker {
     }
 
     /// Reports that a finalized block changed. The caller has made the tracker forget all canonicity before.
-    pub(crate) fn alarm(&self, number: BlockNumber, what: &str) {
+    pub(super) fn alarm(&self, number: BlockNumber, what: &str) {
         error!(
             number = number.0,
             "ALARM: a finalized block changed: {what}; discarding all knowledge of the canonical chain"
@@ -399,7 +384,7 @@ impl FinalityTracker {
     /// only if `number` is below the finalized block `final_now` and the node has reached `final_now`: a node that is
     /// behind does not have the block either. It does not hold in a doubt: the node may have gone back since it reached
     /// `final_now`.
-    pub(crate) async fn replaced_by(
+    async fn replaced_by(
         &self,
         number: BlockNumber,
         hash: BlockHash,

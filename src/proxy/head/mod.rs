@@ -23,9 +23,4 @@ mod stall;
 pub(super) mod tracker;
 pub(super) mod view;
 
-pub(super) use self::{
-    finality::{FinalCheck, FinalityTracker},
-    full_heads::StoreHead,
-    tracker::HeadTracker,
-    view::SharedView,
-};
+pub(super) use self::{full_heads::StoreHead, tracker::HeadTracker, view::SharedView};

@@ -32,7 +32,7 @@ const FULL_HEAD_AGAIN: Duration = Duration::from_secs(60);
 
 /// A block that an endpoint showed.
 pub(crate) struct Shown {
-    pub(super) link: Link,
+    pub(crate) link: Link,
     /// The block itself, if it may be stored in the cache.
     storable: Option<Content>,
     /// The endpoint that showed the block.
@@ -153,7 +153,7 @@ impl HeaderSource {
     }
 
     /// Requests a block from the primary endpoint. The inner error says why the endpoint showed no block.
-    pub(super) async fn request(
+    pub(crate) async fn request(
         &self,
         at: impl Into<At>,
         sent: Stamp,
@@ -206,7 +206,7 @@ impl HeaderSource {
     }
 
     /// Fetches the blocks of a gap in one batch, and returns the blocks that arrive.
-    pub(super) async fn fetch_gap(&self, gap: Gap, sent: Stamp) -> Vec<Link> {
+    pub(crate) async fn fetch_gap(&self, gap: Gap, sent: Stamp) -> Vec<Link> {
         let numbers = (gap.from.0..=gap.to.0).map(BlockNumber);
         let calls: Vec<_> = numbers.map(|number| self.call(with_hashes(number), sent)).collect();
         self.metrics.upkeep(calls.len() as u64);
@@ -297,7 +297,7 @@ impl HeaderSource {
 
     /// Stores a block with hashes in the cache, unless the configuration demands a proof and the block has none.
     /// Returns a block with full transactions, which the caller must store.
-    pub(super) fn store(&self, shown: Shown) -> Option<Arc<Verified<Block>>> {
+    pub(crate) fn store(&self, shown: Shown) -> Option<Arc<Verified<Block>>> {
         match shown.storable? {
             Content::Block(block) => return Some(block),
             // This header passed before the first proof showed that headers can be proved.
@@ -318,7 +318,7 @@ impl HeaderSource {
 
 impl Shown {
     /// Returns whether the block passed all checks, so that the cache may store it.
-    pub(super) fn is_storable(&self) -> bool {
+    pub(crate) fn is_storable(&self) -> bool {
         self.storable.is_some()
     }
 }

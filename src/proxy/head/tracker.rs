@@ -122,6 +122,11 @@ impl HeadTracker {
         &self.finality
     }
 
+    /// Returns the source of headers.
+    pub(crate) fn source(&self) -> &HeaderSource {
+        &self.source
+    }
+
     /// Resolves when the head has changed since the last call. Only one task may wait.
     pub(crate) async fn moved(&self) {
         self.moved.notified().await;

@@ -121,19 +121,19 @@ impl SharedView {
 
     /// Changes the tracker.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Tracker) -> T) -> T {
-        let (changed, contradicted) = {
+        let (changed, dropped) = {
             let mut tracker = self.tracker.write();
             let changed = change(&mut tracker);
             self.cache.set_head(tracker.head().map(|head| head.number));
             (changed, tracker.take_dropped())
         };
         // Call the listener after releasing the lock, because it reads the tracker. Call it only if there are entries
-        // to report: some callers hold the lock of `config`, which the listener takes, but their changes contradict no
+        // to report: some callers hold the lock of `config`, which the listener takes, but their changes drop no
         // entries.
-        if !contradicted.is_empty()
+        if !dropped.is_empty()
             && let Some(listener) = self.listener()
         {
-            listener.entries_contradicted(&contradicted);
+            listener.entries_dropped(&dropped);
         }
         changed
     }
@@ -310,18 +310,7 @@ impl SharedView {
                 times.finalized = None;
             }
         }
-        let listener = self.listener().filter(|_| resets);
-        if let Some(listener) = &listener {
-            // An entry that is being loaded from a tier must not become canonical after the tracker has forgotten
-            // canonicity.
-            listener.canonicity_doubted();
-        }
         self.change(|tracker| if resets { tracker.forget(now) } else { tracker.invalidate_after_write(now) });
-        if let Some(listener) = &listener {
-            // A load may have begun after the first notice. It must not use a block that was final only before the
-            // reset.
-            listener.canonicity_doubted();
-        }
         now
     }
 
@@ -329,22 +318,13 @@ impl SharedView {
     /// be of that chain. Cached entries stay, and still answer calls by hash.
     pub(crate) fn invalidate(&self) {
         let now = self.clock.now();
-        // Notify the listener first: an entry that is being loaded from a tier must not become canonical after the
-        // tracker has forgotten canonicity.
-        if let Some(listener) = self.listener() {
-            listener.canonicity_doubted();
-        }
         self.change(|tracker| tracker.forget(now));
         self.forget_finalized();
     }
 
-    /// Tells the listener that the tracker forgot all canonicity, and makes the next refresh request the finalized
-    /// block again.
+    /// Makes the next refresh request the finalized block again, because the tracker forgot all canonicity.
     pub(super) fn forget_finalized(&self) {
         self.times.lock().finalized = None;
-        if let Some(listener) = self.listener() {
-            listener.canonicity_forgotten();
-        }
     }
 
     // ## Requests for the finalized block

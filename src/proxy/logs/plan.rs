@@ -270,7 +270,7 @@ where
             return None;
         }
         let receipts = Query::new(Part::Receipts, hash.map_or(At::Number(number), At::Hash));
-        tools.loader.load(receipts, since, UpstreamState::Reachable).await?;
+        tools.loader.load(receipts, since, UpstreamState::Spared).await?;
         let hash = hash.or_else(|| tools.view.tracker().known_at(number))?;
         match self.cold.searched(hash).await {
             Searched::Found(found) => Some((hash, found)),

@@ -5,18 +5,17 @@ use std::{sync::Arc, time::Duration};
 use super::store::Store;
 use crate::{
     cache::{
-        Accept, Tiers,
+        Tiers,
         tier::{ChainKey, Part, TierKind},
     },
-    chain::{Link, Lookup, Stamp},
-    eth::{self, At, Block, BlockHash, BlockNumber, Query, Receipts, TxHash},
+    chain::Stamp,
+    eth::{self, At, Block, BlockHash, Query, Receipts, TxHash},
     proxy::{
         call::single_flight::Coalesce,
         head::{HeadTracker, SharedView},
         lookup::CacheState,
-        metrics::Metrics,
         parts::ProxyParts,
-        tiers::TierSync,
+        tiers::{Asks, Links, TierSync},
     },
     timeout::timeout,
     upstream::is_development,
@@ -27,7 +26,9 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum UpstreamState {
     Reachable,
-    /// No upstream answers: unconfirmed tiers may be used.
+    /// An upstream answers, but is asked only for what leads to several blocks.
+    Spared,
+    /// No upstream answers, so none is asked.
     Unreachable,
 }
 
@@ -39,12 +40,11 @@ const PROOF: Duration = Duration::from_secs(2);
 pub(crate) struct Loader {
     sync: Arc<TierSync>,
     tiers: Tiers,
-    head: Arc<HeadTracker>,
+    links: Links,
     view: Arc<SharedView>,
     state: Arc<CacheState>,
     store: Store,
     verifier: Verifier,
-    metrics: Metrics,
     /// Chain id that the operator demands.
     chain_id: Option<u64>,
     flights: Coalesce<(Query, UpstreamState), Option<Option<TierKind>>>,
@@ -62,16 +62,15 @@ impl Loader {
         chain_id: Option<u64>,
         parts: &ProxyParts,
     ) -> Self {
-        let ProxyParts { tiers, verifier, metrics, .. } = parts.clone();
+        let ProxyParts { tiers, verifier, .. } = parts.clone();
         Self {
             sync,
-            tiers,
             view: head.view().clone(),
-            head,
+            links: Links::new(tiers.clone(), head),
+            tiers,
             state,
             store,
             verifier,
-            metrics,
             chain_id,
             flights: Coalesce::default(),
             names: TierKind::ALL.map(|kind| kind.as_str().into()),
@@ -104,43 +103,30 @@ impl Loader {
     ) -> Option<Option<TierKind>> {
         let generation = self.view.generation();
         let chain = self.chain(upstreams).await?;
-        let (at, hash) = match whole.at {
-            At::Hash(hash) => (None, hash),
-            At::Number(number) => {
-                let (hash, asked) = self.final_hash(chain, number, upstreams).await?;
-                (Some((number, asked)), hash)
-            }
+        let asks = match upstreams {
+            UpstreamState::Reachable => Asks::Always,
+            UpstreamState::Spared => Asks::Sparingly,
+            UpstreamState::Unreachable => Asks::Never,
+        };
+        let hash = match whole.at {
+            At::Hash(hash) => hash,
+            At::Number(number) => self.links.hash_at(chain, number, asks).await?,
             At::Tx(transaction) => {
-                let number = self.tiers.place_of(chain, transaction).await?;
-                let (hash, asked) = self.final_hash(chain, number, upstreams).await?;
-                (Some((number, asked)), hash)
+                let home = self.tiers.home_of(chain, transaction).await?;
+                let hash = self.links.hash_at(chain, home.number, asks).await?;
+                (hash == home.block).then_some(hash)?
             }
             At::Tag(_) => return None,
         };
         let (block, mut tier) = self.load_block(chain, hash, generation, upstreams).await?;
-        if let Some((number, asked)) = at {
-            self.observe(number, &block, asked)?;
-        }
         if tier.is_some() {
-            // Write it to the other tiers only now that the block is known to be final.
+            // Copies it to the tiers before that one, if the block is known to be final.
             self.sync.write_back().write_block(&block, tier);
         }
         if let eth::Part::Receipts | eth::Part::Receipt = whole.part {
             tier = self.load_receipts(chain, &block, generation, upstreams).await?.or(tier);
         }
         Some(tier)
-    }
-
-    /// Tells the view the number of a loaded block; `None` if the block has another number, or the view disagrees.
-    /// Has no effect if the view was reset since `asked`.
-    fn observe(&self, number: BlockNumber, block: &Verified<Block>, asked: Stamp) -> Option<()> {
-        let header = block.header();
-        if header.number != number {
-            return None;
-        }
-        let link = Link::from(header);
-        let observed = self.view.learn(|tracker, _| tracker.restore_number(link, asked));
-        observed.inspect_err(|_| self.metrics.contrary()).ok()
     }
 
     /// Returns the block, and the tier that it was loaded from, if it was not in memory.
@@ -218,65 +204,6 @@ impl Loader {
             .filter(|receipts| receipts.lasts() || upstreams == UpstreamState::Unreachable)
     }
 
-    /// Returns the final hash at this number, and when it was looked up.
-    async fn final_hash(
-        self: &Arc<Self>,
-        chain: ChainKey,
-        number: BlockNumber,
-        upstreams: UpstreamState,
-    ) -> Option<(BlockHash, Stamp)> {
-        let now = self.view.clock().now();
-        if let Lookup::Final(hash) = self.view.tracker().lookup(number, now) {
-            return Some((hash, now));
-        }
-        if upstreams == UpstreamState::Unreachable {
-            if !self.view.has_chain() {
-                self.assume_finality(chain).await?;
-            }
-            return self.hash_in_tiers(chain, number).await;
-        }
-        self.head.establish_finality(now).await.ok()?;
-        if let Some(told) = self.hash_in_tiers(chain, number).await {
-            return Some(told);
-        }
-        if !self.view.tracker().is_final(number) {
-            return None;
-        }
-        // Confirm the other tiers only now, so that confirmed ones need not wait for them.
-        self.sync.confirm().await;
-        self.hash_in_tiers(chain, number).await
-    }
-
-    /// Returns the hash at a finalized number from the index of tiers, and when it was looked up. Unconfirmed tiers
-    /// answer only while no upstream has answered since the start.
-    async fn hash_in_tiers(&self, chain: ChainKey, number: BlockNumber) -> Option<(BlockHash, Stamp)> {
-        let asked = self.view.clock().now();
-        {
-            let tracker = self.view.tracker();
-            if tracker.is_suspended() || !tracker.is_final(number) {
-                return None;
-            }
-        }
-        let accept = if self.view.has_chain() { Accept::Confirmed } else { Accept::Any };
-        self.tiers.hash_at(chain, number, accept).await.map(|hash| (hash, asked))
-    }
-
-    /// Assumes the finalized block of the last run while no upstream has answered since the start. The first upstream
-    /// that answers ends the assumption.
-    async fn assume_finality(&self, chain: ChainKey) -> Option<()> {
-        if self.view.tracker().finalized().is_none() {
-            let now = self.view.clock().now();
-            let (number, hash) = self.tiers.finalized(chain).await?;
-            // Skipped if an upstream has answered meanwhile.
-            self.view.change(|tracker| {
-                if tracker.counts(now) {
-                    tracker.restore_finality(number, hash, now);
-                }
-            });
-        }
-        Some(())
-    }
-
     /// Returns the chain whose entries to load: the adopted chain or, until an upstream has shown its chain, the one
     /// of the last run.
     async fn chain(&self, upstreams: UpstreamState) -> Option<ChainKey> {
@@ -284,7 +211,7 @@ impl Loader {
             return Some(chain);
         }
         let (tiers, chain_id) = (&self.tiers, &self.chain_id);
-        if upstreams == UpstreamState::Reachable || self.view.has_chain() {
+        if upstreams != UpstreamState::Unreachable || self.view.has_chain() {
             return None;
         }
         let chain = tiers.last_chain().await?;
@@ -303,17 +230,7 @@ impl Loader {
     /// Returns the blocks where tiers would look for this transaction, and the tiers that could not answer.
     pub(crate) async fn homes_in_tiers(&self, transaction: TxHash) -> (Vec<BlockHash>, Vec<TierKind>) {
         let Some(chain) = self.chain(UpstreamState::Unreachable).await else { return Default::default() };
-        let tiers = &self.tiers;
-        let (numbers, unsure) = tiers.places_of(chain, transaction).await;
-        let mut homes = Vec::new();
-        for number in numbers {
-            let known = self.view.tracker().lookup(number, self.view.clock().now());
-            homes.extend(match known {
-                Lookup::Final(hash) => Some(hash),
-                _ => tiers.hash_at(chain, number, Accept::Any).await,
-            });
-        }
-        (homes, unsure)
+        self.tiers.homes_of(chain, transaction).await
     }
 
     /// Returns the tier that content was loaded from.

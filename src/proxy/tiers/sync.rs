@@ -1,19 +1,15 @@
-//! Keeps the indexes of cache tiers in step with the canonical view.
+//! Passes changes of the canonical view on to cache tiers.
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use tracing::warn;
 
-use super::{chain::StoredChain, confirm::Confirmation, write_back::WriteBack};
+use super::{chain::StoredChain, write_back::WriteBack};
 use crate::{
-    cache::{
-        Checkpoint, Generation, Tiers,
-        tier::{ChainKey, TierKind},
-    },
-    eth::{BlockHash, BlockNumber},
+    cache::{Tiers, tier::ChainKey},
+    eth::{BlockHash, BlockNumber, Home},
     proxy::{
-        head::{HeadTracker, SharedView, events::CanonicityListener},
+        head::{SharedView, events::CanonicityListener},
         parts::ProxyParts,
     },
     upstream::ChainIdentity,
@@ -23,24 +19,20 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct TierSync {
     tiers: Tiers,
-    view: Arc<SharedView>,
     chain: StoredChain,
-    confirmation: Confirmation,
     write_back: WriteBack,
 }
 
 // === impl TierSync ===
 
 impl TierSync {
-    /// Creates the cache tiers of the proxy, and registers them as the listener of the view of `head`.
-    pub(crate) fn new(head: &HeadTracker, parts: &ProxyParts) -> Arc<Self> {
-        let (tiers, view) = (parts.tiers.clone(), head.view().clone());
+    /// Creates the cache tiers of the proxy, and registers them as the listener of the view.
+    pub(crate) fn new(view: Arc<SharedView>, parts: &ProxyParts) -> Arc<Self> {
+        let tiers = parts.tiers.clone();
         let chain = StoredChain::new(tiers.clone(), view.clone());
-        let confirmation = Confirmation::new(chain.clone(), head.finality().clone(), parts);
-        let write_back = WriteBack::new(chain.clone(), confirmation.clone(), parts);
-        let this = Arc::new(Self { tiers, view, chain, confirmation, write_back });
+        let this = Arc::new(Self { tiers, write_back: WriteBack::new(chain.clone(), parts), chain });
         let listener: Arc<dyn CanonicityListener> = this.clone();
-        this.view.set_listener(Arc::downgrade(&listener));
+        view.set_listener(Arc::downgrade(&listener));
         this
     }
 
@@ -58,11 +50,6 @@ impl TierSync {
     pub(crate) fn assume_chain(&self, chain: ChainKey) -> bool {
         self.chain.assume(chain)
     }
-
-    /// Confirms the unconfirmed tiers, if a finalized block is known.
-    pub(crate) async fn confirm(&self) {
-        self.confirmation.confirm().await;
-    }
 }
 
 impl CanonicityListener for TierSync {
@@ -79,56 +66,15 @@ impl CanonicityListener for TierSync {
         self.chain.end_assumption()
     }
 
-    fn canonicity_doubted(&self) {
-        self.tiers.doubt();
-    }
-
-    fn canonicity_forgotten(&self) {
+    fn entries_dropped(&self, entries: &[(BlockNumber, BlockHash)]) {
         if let Some(chain) = self.chain.key() {
-            self.tiers.forget(chain, &TierKind::ALL);
-        }
-    }
-
-    fn entries_contradicted(&self, entries: &[(BlockNumber, BlockHash)]) {
-        if let Some(chain) = self.chain.key() {
-            for (number, hash) in entries {
-                self.tiers.drop_final(chain, *number, *hash);
-            }
+            let entries: Vec<_> =
+                entries.iter().map(|(number, block)| Home { number: *number, block: *block }).collect();
+            self.tiers.drop_hints(chain, None, &entries);
         }
     }
 
     fn blocks_finalized(&self, blocks: &[(BlockNumber, BlockHash)]) {
         self.write_back.write_all(blocks);
-    }
-
-    fn finality_advances(&self, block: (BlockNumber, BlockHash), counts: bool) -> BoxFuture<'_, bool> {
-        Box::pin(async move {
-            let Some(chain) = self.chain.key() else { return true };
-            let is_passed = |(number, _)| {
-                self.tiers.highest_noted().is_some_and(|noted| number < noted && noted <= block.0)
-            };
-            if self.view.tracker().finalized().is_none_or(is_passed) {
-                // The view has no finalized block, or a tier has noted a higher one. The chain may have replaced the
-                // noted block since the tier was confirmed.
-                self.tiers.doubt();
-            }
-            let generation = self.tiers.generation();
-            // Confirm the tiers before the block becomes final and its entries are written, because an unconfirmed tier
-            // drops writes.
-            if counts {
-                self.confirmation.confirm_by(Checkpoint { chain, block, generation }).await;
-            } else {
-                self.confirmation.confirm().await;
-            }
-            self.tiers.generation() == generation
-        })
-    }
-
-    fn epoch(&self) -> u64 {
-        self.tiers.generation().number()
-    }
-
-    fn finality_advanced(&self, previous: Option<BlockNumber>, block: (BlockNumber, BlockHash), epoch: u64) {
-        self.write_back.advance(previous, block, Generation::from_number(epoch));
     }
 }

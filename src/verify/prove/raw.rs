@@ -5,7 +5,7 @@
 
 use alloy_consensus::Header;
 use alloy_primitives::{B256, keccak256};
-use alloy_rlp::{Encodable, Header as ListHeader, encode_list};
+use alloy_rlp::{Decodable, Encodable, Header as ListHeader, encode_list};
 
 use super::{object::Object, text};
 use crate::verify::{Failure, Part, Reason};
@@ -21,6 +21,11 @@ pub fn header(block: &[u8]) -> Result<Vec<u8>, Failure> {
     let object = Object::read(text(block)?, None)?;
     let header = super::header::prove(&object, object.get("hash")?)?;
     Ok(alloy_rlp::encode(&header))
+}
+
+/// Decodes a header; `None` if these bytes do not have this hash.
+pub fn read_header(header: &[u8], hash: B256) -> Option<Header> {
+    (keccak256(header) == hash).then(|| Header::decode(&mut &*header).ok())?
 }
 
 /// Encodes a transaction.

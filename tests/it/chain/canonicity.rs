@@ -390,12 +390,6 @@ fn contradicted_final_entry_is_removed_from_disk_too() {
         let program = start();
         program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
         program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
-        // The proxy writes nothing to the disk tier before it has confirmed that tier.
-        eventually("the disk is confirmed", async || {
-            program.ask(BLOCK_BY_NUMBER, json!([hex(20), true])).await;
-            program.tiers.is_confirmed()
-        })
-        .await;
         let before = written(&program);
         balancer.choose(1);
         let orphan = program.ask(BLOCK_BY_NUMBER, json!([hex(30), true])).await;

@@ -104,11 +104,11 @@ async fn check_tests_disk_and_redis() {
     assert_eq!(code, Some(1), "{report}");
     assert!(report.contains("usable        no: ") && report.contains("cannot connect"), "{report}");
 
-    let _: () = server.raw().await.ask(&[b"ACL", b"SETUSER", b"default", b"-eval"]).await;
+    let _: () = server.raw().await.ask(&[b"ACL", b"SETUSER", b"default", b"-getrange"]).await;
     let (code, report) = check(&server.url(), "Cargo.toml").await;
     assert_eq!(code, Some(1), "{report}");
     assert!(report.contains("directory     \"Cargo.toml\" is not a directory"), "{report}");
-    assert!(report.to_lowercase().contains("eval"), "{report}");
+    assert!(report.to_lowercase().contains("getrange"), "{report}");
 
     server.kill();
     let (code, report) = check(&server.url(), directory).await;
@@ -250,7 +250,7 @@ async fn configuration_errors_are_named_and_exit_with_64() {
 async fn unused_data_directories_are_warned_about() {
     let node = upstream::devchain().run().await;
     let data = directory();
-    for unused in ["v1-1-d4", "holdfast/v2-1-d4", "lost+found/x"] {
+    for unused in ["v1-1-d4", "holdfast/v3-1-d4", "lost+found/x"] {
         std::fs::create_dir_all(data.join(unused)).unwrap();
     }
     let serve = |data: &Path| {

@@ -107,13 +107,13 @@ pub async fn ask_all(client: &Client, node: &Node, blocks: impl IntoIterator<Ite
     }
 }
 
-/// Waits until every tier is confirmed against the upstream.
-pub async fn confirmed(proxy: &Proxy) {
+/// Waits until the proxy knows what is final, so that it writes to tiers.
+pub async fn final_known(proxy: &Proxy) {
     let client = client::http(proxy);
-    eventually("the tiers are confirmed", async || {
+    eventually("the finalized block is known", async || {
+        client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
         client.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await.unwrap();
-        let status = client.get(&proxy.admin_url("/status")).await.json();
-        status["tiers"].as_array().unwrap().iter().all(|tier| tier["confirmed"] == true)
+        proxy.metric("holdfast_finalized_number").await > 0
     })
     .await;
 }
@@ -129,7 +129,7 @@ pub async fn kept(proxy: &Proxy, tier: &str, parts: u64) {
 pub async fn fill(node: &Node, directory: &Path, blocks: impl IntoIterator<Item = u64>) {
     let blocks: Vec<u64> = blocks.into_iter().collect();
     let first = start(node, directory, true).await;
-    confirmed(&first).await;
+    final_known(&first).await;
     ask_all(&client::http(&first), node, blocks.iter().copied()).await;
     let highest = node.head().number - node.config().finalized_distance;
     let are_final = blocks.iter().filter(|at| **at <= highest).count() as u64;

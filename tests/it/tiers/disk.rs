@@ -20,9 +20,12 @@ use std::{
 
 use alloy_primitives::B256;
 use bytesize::ByteSize;
-use holdfast::cache::{
-    Disk, DiskConfig, DiskError,
-    tier::{ChainKey, Part, Tier},
+use holdfast::{
+    cache::{
+        Disk, DiskConfig, DiskError,
+        tier::{ChainKey, Part, Tier},
+    },
+    eth::{BlockHash, BlockNumber},
 };
 use tokio::time::Instant;
 
@@ -48,7 +51,7 @@ impl Directory {
     }
 
     fn folder(&self, chain: ChainKey) -> PathBuf {
-        self.0.join(format!("v2-{}-{:x}", chain.id, chain.genesis))
+        self.0.join(format!("v3-{}-{:x}", chain.id, chain.genesis))
     }
 
     /// Returns every file in the directory and its folders.
@@ -98,8 +101,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-async fn put_both(disk: &Disk, chain: ChainKey, content: &Content) {
-    disk.note_finalized(chain, content.number, content.hash).await.unwrap();
+async fn put_all(disk: &Disk, chain: ChainKey, content: &Content) {
     for part in Part::ALL {
         disk.put(chain, content.record(part)).await.unwrap();
     }
@@ -107,9 +109,30 @@ async fn put_both(disk: &Disk, chain: ChainKey, content: &Content) {
 
 /// Returns whether the tier has the part, and asserts that its content is as written.
 async fn found(disk: &Disk, chain: ChainKey, part: Part, content: &Content) -> bool {
-    let Some(value) = disk.get(chain, part, content.hash).await.unwrap() else { return false };
+    let Some(value) = disk.get(chain, part, content.home.block).await.unwrap() else { return false };
     // A damaged value cannot be decoded.
     let Ok(text) = value.open() else { return false };
-    assert_eq!(text, content.text(part), "{part:?} of block {} is not as written", content.number.0);
+    assert_eq!(text, content.text(part), "{part:?} of block {} is not as written", content.home.number.0);
     true
+}
+
+/// Returns how many parts and how many transactions of this block the tier has, and asserts that they are as written.
+async fn has(disk: &Disk, chain: ChainKey, content: &Content) -> (usize, usize) {
+    let [header] = <[_; 1]>::try_from(disk.headers(chain, vec![content.home.block]).await.unwrap()).unwrap();
+    let header = header.and_then(|header| header.open().ok());
+    assert!(header.is_none_or(|header| header == content.text(Part::Header)));
+    let (mut parts, mut transactions) = (0, 0);
+    for part in Part::ALL {
+        parts += usize::from(found(disk, chain, part, content).await);
+    }
+    for transaction in &content.transactions {
+        let home = disk.home_of(chain, *transaction).await.unwrap();
+        assert!(home.is_none_or(|home| home == content.home), "{home:?}");
+        transactions += usize::from(home.is_some());
+    }
+    (parts, transactions)
+}
+
+async fn hint(disk: &Disk, chain: ChainKey, number: BlockNumber) -> Option<BlockHash> {
+    disk.hints(chain, number, 1).await.unwrap()[0]
 }

@@ -7,7 +7,7 @@ use crate::support::{
     method::{BLOCK_BY_NUMBER, RECEIPTS},
     proxy::Proxy,
     redis::redis,
-    tiers::{confirmed, directory, fetches, kept, number, start_with},
+    tiers::{directory, fetches, final_known, kept, number, start_with},
     upstream::{self, Node},
 };
 
@@ -45,7 +45,7 @@ async fn purge_removes_blocks_from_tiers() {
         }
     };
     let first = start().await;
-    confirmed(&first).await;
+    final_known(&first).await;
     for at in [5, 6] {
         ask(&first, at).await;
     }
@@ -58,7 +58,7 @@ async fn purge_removes_blocks_from_tiers() {
 
     // Purges by a transaction that only the tiers have.
     let second = start().await;
-    confirmed(&second).await;
+    final_known(&second).await;
     let transaction = format!("{:#x}", node.transactions_of(node.hash_at(6).unwrap())[1]);
     let purged = purge(&second, &transaction).await;
     assert_eq!((&purged["purged"], &purged["left_in"]), (&json!([]), &json!([])), "{purged}");

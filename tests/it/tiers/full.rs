@@ -9,7 +9,7 @@ use crate::support::{
     method::{BLOCK_BY_NUMBER, RECEIPTS},
     mounted::Mounted,
     program::{holdfast, output, text},
-    tiers::{ask_all, confirmed, directory, fetches, fill, kept, number, start},
+    tiers::{ask_all, directory, fetches, fill, final_known, kept, number, start},
     upstream,
 };
 
@@ -24,7 +24,7 @@ async fn full_disk_pauses_writes_and_affects_no_call() {
     let node = upstream::devchain().blocks(900, 6).run().await;
     let proxy = start(&node, mounted.folder(), true).await;
     let client = client::http(&proxy);
-    confirmed(&proxy).await;
+    final_known(&proxy).await;
     let ask = async |at| {
         client.ask(BLOCK_BY_NUMBER, json!([number(at), true])).await.unwrap();
         client.ask(RECEIPTS, json!([number(at)])).await.unwrap();
@@ -44,7 +44,7 @@ async fn full_disk_pauses_writes_and_affects_no_call() {
 
     // Blocks written before the disk was full are there after a restart.
     let proxy = start(&node, mounted.folder(), true).await;
-    confirmed(&proxy).await;
+    final_known(&proxy).await;
     let asked = fetches(&node);
     client::http(&proxy).ask(BLOCK_BY_NUMBER, json!([number(1), true])).await.unwrap();
     assert_eq!(fetches(&node), asked, "the block was on disk");
@@ -64,7 +64,7 @@ async fn disk_that_turns_read_only_answers_and_recovers() {
     let Some(mounted) = Mounted::new(test, folder.unwrap()) else { return };
     let proxy = start(&node, &directory, true).await;
     let client = client::http(&proxy);
-    confirmed(&proxy).await;
+    final_known(&proxy).await;
     ask_all(&client, &node, 1..=10).await;
     kept(&proxy, "disk", 20).await;
     mounted.remount("ro").await;

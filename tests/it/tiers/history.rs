@@ -1,63 +1,112 @@
 //! Finalized blocks that changed, which must not happen.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
+use alloy_consensus::Header;
 use holdfast::{
+    cache::tier::{ChainKey, Part, Record, Sealed, Tier},
     config::Config,
-    devchain::{Fault, TagTarget},
+    devchain::{Fault, Pruned, TagTarget},
+    eth::{BlockHash, BlockNumber, Home},
 };
 use serde_json::json;
-use tokio::time::Instant;
 
 use crate::support::{
     client, eventually,
     method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER},
     proxy,
     redis::redis,
-    tiers::{ask_all, confirmed, directory, files, fill, kept, number, start, start_with},
+    tiers::{ask_all, directory, fetches, fill, final_known, kept, number, start, start_with},
     upstream,
 };
 
+/// The directory has a finalized history that the chain has replaced meanwhile.
 #[tokio::test]
-async fn changed_finality_clears_indexes_but_keeps_content() {
-    let node = upstream::devchain().blocks(60, 2).run().await;
-    let data = directory();
-    fill(&node, &data, [10, 40]).await;
-    let old = format!("{:#x}", node.hash_at(40).unwrap());
-    let content = client::at(&node.url()).ask(BLOCK_BY_HASH, json!([old, true])).await;
-    node.reorg(50, 50);
-
-    let second = start(&node, &data, true).await;
-    let client = client::http(&second);
-    ask_all(&client, &node, [10, 40, 44]).await;
-    eventually("the alarm", async || second.metric("holdfast_finality_alarms_total").await >= 1).await;
-    assert_eq!(client.ask(BLOCK_BY_HASH, json!([old, true])).await, content);
-    second.app.stop().await;
-    // The same holds from the next start on.
-    let third = start(&node, &data, true).await;
-    ask_all(&client::http(&third), &node, [10, 40, 44]).await;
-    assert_eq!(third.metric("holdfast_finality_alarms_total").await, 0);
+async fn replaced_history_is_not_served_by_number() {
+    for more in [50, 80] {
+        let node = upstream::devchain().blocks(60, 2).run().await;
+        let data = directory();
+        fill(&node, &data, [10, 40]).await;
+        let old = format!("{:#x}", node.hash_at(40).unwrap());
+        let content = client::at(&node.url()).ask(BLOCK_BY_HASH, json!([old, true])).await;
+        node.reorg(50, more);
+        for _ in 0..2 {
+            let proxy = start(&node, &data, true).await;
+            let client = client::http(&proxy);
+            ask_all(&client, &node, [10, 40, 44]).await;
+            assert_eq!(client.ask(BLOCK_BY_HASH, json!([old, true])).await, content);
+            proxy.app.stop().await;
+        }
+    }
 }
 
 #[tokio::test]
-async fn new_finality_does_not_confirm_old_entries() {
-    let node = upstream::devchain().blocks(60, 2).run().await;
+async fn run_that_the_node_contradicts_loses_its_numbers() {
+    let node = upstream::devchain().config(|config| config.slot_seconds = 600).blocks(60, 2).run().await;
     let data = directory();
-    fill(&node, &data, [10, 40]).await;
-    node.reorg(50, 80);
+    fill(&node, &data, 10..=20).await;
+    node.reorg(55, 55);
+    let proxy = start(&node, &data, true).await;
+    let client = client::http(&proxy);
+    ask_all(&client, &node, 10..=20).await;
+    kept(&proxy, "disk", 22).await;
+    proxy.app.stop().await;
+    // Nothing of the old branch is left, so the node is asked for no number of it.
+    let proxy = start(&node, &data, true).await;
+    final_known(&proxy).await;
+    node.clear_calls();
+    for at in 10..=20 {
+        client::http(&proxy).ask(BLOCK_BY_NUMBER, json!([number(at), true])).await.unwrap();
+    }
+    assert_eq!(fetches(&node), 0, "the new branch is on disk");
+}
 
-    let second = start(&node, &data, true).await;
-    let client = client::http(&second);
-    // The proxy learns the new finalized block before a client asks for a block that was final earlier.
-    client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
-    client.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    ask_all(&client, &node, [10, 40, 44]).await;
-    eventually("the alarm", async || second.metric("holdfast_finality_alarms_total").await >= 1).await;
+/// Of the history that the node has pruned, the directory has another branch than the node, as its top shows.
+#[tokio::test]
+async fn pruned_run_with_another_top_is_not_served() {
+    let node = upstream::devchain().config(|config| config.slot_seconds = 600).blocks(60, 2).run().await;
+    let data = directory();
+    fill(&node, &data, (3..=35).chain([44])).await;
+    let old = client::at(&node.url()).ask(BLOCK_BY_NUMBER, json!([number(7), true])).await;
+    node.reorg(15, 15);
+    node.prune_below(30, Pruned::Null);
+    let proxy = start(&node, &data, true).await;
+    let client = client::http(&proxy);
+    assert_eq!(client.ask(BLOCK_BY_NUMBER, json!([number(7), true])).await, old, "the top confirms it");
+    proxy.app.stop().await;
+    node.reorg(26, 26);
+    let proxy = start(&node, &data, true).await;
+    let client = client::http(&proxy);
+    assert_ne!(client.ask(BLOCK_BY_NUMBER, json!([number(7), true])).await, old);
+}
+
+/// Anybody can make a header that names a given parent.
+#[tokio::test]
+async fn forged_child_in_redis_does_not_affect_the_disk() {
+    let Some(server) = redis("forged_child_in_redis_does_not_affect_the_disk") else { return };
+    let server = server.run().await;
+    let node = upstream::devchain().config(|config| config.slot_seconds = 600).blocks(60, 2).run().await;
+    let data = directory();
+    fill(&node, &data, 10..=20).await;
+    let forged = Header { number: 21, parent_hash: node.hash_at(20).unwrap(), ..Header::default() };
+    let home = Home { number: BlockNumber(21), block: BlockHash(forged.hash_slow()) };
+    let value = Sealed::new(&alloy_rlp::encode(&forged)).unwrap();
+    let record = Record { home, part: Part::Header, transactions: Vec::new(), value };
+    let chain = ChainKey { id: node.config().chain_id, genesis: node.hash_at(0).unwrap() };
+    server.tier().put(chain, record).await.unwrap();
+    let shared = |config: &mut Config| config.cache.redis = Some(server.config());
+    let both = start_with(&node, &data, true, shared).await;
+    final_known(&both).await;
+    node.clear_calls();
+    for at in 10..=20 {
+        client::http(&both).ask(BLOCK_BY_NUMBER, json!([number(at), true])).await.unwrap();
+    }
+    assert_eq!(fetches(&node), 0, "the content is on disk");
+    ask_all(&client::http(&both), &node, 19..=22).await;
 }
 
 #[tokio::test]
-async fn tier_is_confirmed_again_once_finality_is_known() {
+async fn late_finality_is_that_of_the_new_history() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     fill(&node, &data, [10, 40]).await;
@@ -78,7 +127,7 @@ async fn tier_is_confirmed_again_once_finality_is_known() {
 }
 
 #[tokio::test]
-async fn lower_finalized_block_does_not_confirm_the_directory() {
+async fn lower_finalized_block_says_nothing_of_the_blocks_above() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     fill(&node, &data, [10, 40]).await;
@@ -87,7 +136,7 @@ async fn lower_finalized_block_does_not_confirm_the_directory() {
     // second process this is an ordinary reorg.
     node.set_finalized(TagTarget::At(20));
     let second = start(&node, &data, true).await;
-    confirmed(&second).await;
+    final_known(&second).await;
     let client = client::http(&second);
     node.reorg(25, 30);
     eventually("the new head is followed", async || {
@@ -105,7 +154,7 @@ async fn lower_finalized_block_does_not_confirm_the_directory() {
 }
 
 #[tokio::test]
-async fn confirmation_during_set_head_does_not_count() {
+async fn answer_during_set_head_does_not_count() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     let allowed = |config: &mut Config| config.methods.allow.push("debug_setHead".to_owned());
@@ -115,7 +164,7 @@ async fn confirmation_during_set_head_does_not_count() {
     let second = start_with(&node, &data, true, allowed).await;
     let client = client::http(&second);
     client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await.unwrap();
-    // The tier is compared with a block that is outdated when the node's answer arrives.
+    // The block is outdated when the node's answer arrives.
     node.fail(Fault::Delay(Duration::from_millis(400))).on(BLOCK_BY_NUMBER).once();
     let (_, _) = tokio::join!(client.ask(BLOCK_BY_NUMBER, json!([number(10), true])), async {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -127,68 +176,8 @@ async fn confirmation_during_set_head_does_not_count() {
 }
 
 #[tokio::test]
-async fn finality_from_before_an_alarm_does_not_count() {
-    let node = upstream::devchain().blocks(60, 2).run().await;
-    let data = directory();
-    fill(&node, &data, [10, 40]).await;
-    node.reorg(50, 80);
-
-    let second = start(&node, &data, true).await;
-    let client = client::http(&second);
-    // The node delays the head and the finalized block, which is outdated when it arrives. Then the proxy finds that
-    // the directory is wrong.
-    node.fail(Fault::Delay(Duration::from_millis(300))).on(BLOCK_BY_NUMBER).times(2);
-    let (_, ()) = tokio::join!(client.ask(BLOCK_BY_NUMBER, json!(["latest", false])), async {
-        tokio::time::sleep(Duration::from_millis(450)).await;
-        node.reorg(30, 30);
-    });
-    eventually("the alarm", async || second.metric("holdfast_finality_alarms_total").await >= 1).await;
-    ask_all(&client, &node, [40, 74]).await;
-}
-
-#[tokio::test]
-async fn finality_is_not_noted_before_the_old_block_is_checked() {
-    let node = upstream::devchain().blocks(60, 2).run().await;
-    let data = directory();
-    let first = start(&node, &data, true).await;
-    let client = client::http(&first);
-    ask_all(&client, &node, [10, 40]).await;
-    node.reorg(50, 80);
-    node.clear_calls();
-    node.fail(Fault::Hang).on(format!("{BLOCK_BY_NUMBER}[{}*", number(44))).always();
-    let killed = directory();
-    let asks = async {
-        // The head and the finalized block become stale, and the proxy fetches both again.
-        tokio::time::sleep(Duration::from_millis(1_100)).await;
-        let _ = client.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
-        let _ = client.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
-    };
-    let is_killed = async {
-        let again = json!([number(44), false]).to_string();
-        let asks_again = async || node.calls().iter().any(|call| call.params == again);
-        eventually("the old finalized block is checked", asks_again).await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        // Copies the directory as a kill at this moment would leave it.
-        for from in files(&data) {
-            let to = killed.join(from.strip_prefix(&data).unwrap());
-            fs::create_dir_all(to.parent().unwrap()).unwrap();
-            fs::copy(from, to).unwrap();
-        }
-    };
-    // The calls do not end before the copy is made, because a head that does not link to a known block waits for the
-    // check of the finalized block, too.
-    tokio::select! {
-        () = is_killed => {}
-        () = asks => panic!("the old finalized block was not checked"),
-    }
-    node.clear_faults();
-    let second = start(&node, &killed, true).await;
-    ask_all(&client::http(&second), &node, [10, 40, 44]).await;
-}
-
-#[tokio::test]
-async fn one_tier_does_not_confirm_another() {
-    let Some(server) = redis("one_tier_does_not_confirm_another") else { return };
+async fn one_tier_says_nothing_of_another() {
+    let Some(server) = redis("one_tier_says_nothing_of_another") else { return };
     let server = server.run().await;
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
@@ -197,13 +186,13 @@ async fn one_tier_does_not_confirm_another() {
     // Another instance, which has only Redis, stores a block of the new history.
     let shared = |config: &mut Config| config.cache.redis = Some(server.config());
     let other = proxy::new().upstream(&node).config(shared).run().await;
-    confirmed(&other).await;
+    final_known(&other).await;
     ask_all(&client::http(&other), &node, [20]).await;
     kept(&other, "redis", 2).await;
     other.app.stop().await;
 
     let both = start_with(&node, &data, true, shared).await;
-    confirmed(&both).await;
+    final_known(&both).await;
     ask_all(&client::http(&both), &node, [10, 20, 40, 44]).await;
     let hits = r#"holdfast_tier_reads_total{tier="redis",outcome="hit"}"#;
     assert!(both.metric(hits).await >= 1, "correct entries were forgotten with the wrong ones");
@@ -243,21 +232,4 @@ async fn unaware_instance_does_not_spoil_the_shared_tier() {
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
     ask_all(&aware, &node, [20, 40]).await;
-}
-
-#[tokio::test]
-async fn hanging_confirmation_is_awaited_once() {
-    let node = upstream::devchain().blocks(60, 2).run().await;
-    let data = directory();
-    fill(&node, &data, [1]).await;
-    let highest = node.head().number - node.config().finalized_distance;
-    node.fail(Fault::Hang).on(format!("{BLOCK_BY_NUMBER}[\"{highest:#x}\"*")).always();
-    let second = start(&node, &data, true).await;
-    let client = client::http(&second);
-    let begun = Instant::now();
-    for at in 2..=40 {
-        client.ask(BLOCK_BY_NUMBER, json!([number(at), true])).await.unwrap();
-    }
-    // If each call waited for the confirmation, each would take a second.
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }

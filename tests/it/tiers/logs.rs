@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::support::{
     client,
     method::LOGS,
-    tiers::{confirmed, directory, fill, number, start},
+    tiers::{directory, fill, final_known, number, start},
     upstream,
 };
 
@@ -16,7 +16,7 @@ async fn long_range_on_disk_is_answered_without_the_node() {
     fill(&node, &data, 10..=30).await;
     let second = start(&node, &data, true).await;
     let client = client::http(&second);
-    confirmed(&second).await;
+    final_known(&second).await;
     let params = json!([{ "fromBlock": number(10), "toBlock": number(30) }]);
     let truth = client::at(&node.url()).ask(LOGS, params.clone()).await;
     node.clear_calls();

@@ -1,14 +1,14 @@
 //! The Redis tier that a fleet shares, against a real server.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use alloy_primitives::{B256, keccak256};
 use holdfast::{
     cache::{
         redis::{Redis as Tier, RedisConfig},
-        tier::{ChainKey, Part, Record, Sealed, Tier as _, TierError, Tiered},
+        tier::{ChainKey, Part, Record, Sealed, Tier as _, TierError},
     },
-    eth::{BlockHash, BlockNumber, TxHash, TxPosition},
+    eth::{BlockHash, BlockNumber, Home, TxHash},
 };
 use tokio::time::Instant;
 
@@ -33,40 +33,31 @@ fn text(hash: BlockHash, part: Part) -> String {
     format!("{{\"hash\":\"{hash}\",\"part\":\"{part:?}\",\"more\":\"{}\"}}", "0".repeat(100))
 }
 
-fn block(chain: ChainKey, number: u64, transactions: u64) -> Record {
-    record(hash(chain, number, 0), number, Part::Block, transactions)
+fn home(chain: ChainKey, number: u64, fork: u64) -> Home {
+    Home { number: BlockNumber(number), block: hash(chain, number, fork) }
 }
 
-fn record(hash: BlockHash, number: u64, part: Part, transactions: u64) -> Record {
+fn record(home: Home, part: Part, transactions: u64) -> Record {
     Record {
-        number: BlockNumber(number),
-        hash,
+        home,
         part,
-        transactions: (0..transactions).map(|position| transaction(hash, position)).collect(),
-        value: Sealed::new(text(hash, part).as_bytes()).unwrap(),
+        transactions: (0..transactions).map(|position| transaction(home.block, position)).collect(),
+        value: Sealed::new(text(home.block, part).as_bytes()).unwrap(),
     }
+}
+
+/// Returns the block of [`MAINNET`] at this number.
+fn block(number: u64, transactions: u64) -> Record {
+    record(home(MAINNET, number, 0), Part::Block, transactions)
+}
+
+fn header(number: u64) -> Record {
+    record(home(MAINNET, number, 0), Part::Header, 0)
 }
 
 async fn opened(tier: &Tier, chain: ChainKey, part: Part, hash: BlockHash) -> Option<String> {
     let sealed = tier.get(chain, part, hash).await.unwrap()?;
     Some(String::from_utf8(sealed.open().unwrap().to_vec()).unwrap())
-}
-
-/// Writes a record. Repeats the write if another instance has made the tier forget canonicity.
-async fn put(tier: &Tier, chain: ChainKey, record: Record) {
-    while let Err(error) = tier.put(chain, record.clone()).await {
-        assert!(matches!(error, TierError::Forgotten), "{error}");
-        // Reads the finalized block, as a caller does after this error.
-        tier.finalized(chain).await.unwrap();
-    }
-}
-
-/// Notes a finalized block. Repeats the note if another instance has made the tier forget canonicity.
-async fn note(tier: &Tier, chain: ChainKey, number: BlockNumber, hash: BlockHash) {
-    while let Err(error) = tier.note_finalized(chain, number, hash).await {
-        assert!(matches!(error, TierError::Forgotten), "{error}");
-        tier.finalized(chain).await.unwrap();
-    }
 }
 
 /// Asserts that the call fails quickly, and returns its error.
@@ -77,12 +68,8 @@ async fn quick_error<T: std::fmt::Debug>(call: impl Future<Output = Result<T, Ti
     error
 }
 
-/// Returns the answer, after one retry if another instance made the tier forget canonicity.
-async fn told<'a, T>(ask: impl Fn() -> Tiered<'a, T>) -> T {
-    match ask().await {
-        Err(TierError::Forgotten) => ask().await.unwrap(),
-        told => told.unwrap(),
-    }
+async fn hint(tier: &Tier, chain: ChainKey, number: u64) -> Option<BlockHash> {
+    tier.hints(chain, BlockNumber(number), 1).await.unwrap()[0]
 }
 
 #[tokio::test]
@@ -90,27 +77,25 @@ async fn entries_of_one_instance_are_found_by_another() {
     let Some(redis) = redis("entries_of_one_instance_are_found_by_another") else { return };
     let redis = redis.run().await;
     let (one, another) = (redis.tier(), redis.tier());
-    let record = block(MAINNET, 7, 3);
-    let (hash, number) = (record.hash, record.number);
-    put(&one, MAINNET, record).await;
-    note(&one, MAINNET, number, hash).await;
+    let home = home(MAINNET, 7, 0);
+    one.put(MAINNET, block(7, 3)).await.unwrap();
+    assert_eq!(hint(&another, MAINNET, 7).await, None, "a block is no hint");
+    one.put(MAINNET, header(7)).await.unwrap();
 
-    assert_eq!(opened(&another, MAINNET, Part::Block, hash).await, Some(text(hash, Part::Block)));
-    assert_eq!(opened(&another, MAINNET, Part::Receipts, hash).await, None);
-    assert_eq!(another.hash_at(MAINNET, number).await.unwrap(), Some(hash));
-    assert_eq!(another.hash_at(OTHER, number).await.unwrap(), None);
-    let place = another.place_of(MAINNET, transaction(hash, 2)).await.unwrap();
-    assert_eq!(place, Some((number, TxPosition(2))));
-    assert_eq!(another.finalized(MAINNET).await.unwrap(), Some((number, hash)));
+    for part in [Part::Block, Part::Header] {
+        assert_eq!(opened(&another, MAINNET, part, home.block).await, Some(text(home.block, part)));
+    }
+    assert_eq!(opened(&another, MAINNET, Part::Receipts, home.block).await, None);
+    let headers = another.headers(MAINNET, vec![hash(MAINNET, 6, 0), home.block]).await.unwrap();
+    assert_eq!(headers, [None, Some(header(7).value)]);
+    assert_eq!(another.hints(MAINNET, BlockNumber(6), 3).await.unwrap(), [None, Some(home.block), None]);
+    assert_eq!(hint(&another, OTHER, 7).await, None);
+    assert_eq!(another.home_of(MAINNET, transaction(home.block, 2)).await.unwrap(), Some(home));
 
-    note(&another, MAINNET, BlockNumber(6), hash).await;
-    assert_eq!(
-        one.finalized(MAINNET).await.unwrap(),
-        Some((number, hash)),
-        "the finalized number only rises"
-    );
-    another.remove(MAINNET, Part::Block, hash).await.unwrap();
-    assert_eq!(opened(&one, MAINNET, Part::Block, hash).await, None);
+    another.remove(MAINNET, Part::Block, home.block).await.unwrap();
+    assert_eq!(opened(&one, MAINNET, Part::Block, home.block).await, None);
+    another.drop_hints(MAINNET, [home].into()).await.unwrap();
+    assert_eq!(hint(&one, MAINNET, 7).await, None);
 }
 
 #[tokio::test]
@@ -118,66 +103,38 @@ async fn existing_entries_are_not_overwritten() {
     let Some(redis) = redis("existing_entries_are_not_overwritten") else { return };
     let redis = redis.run().await;
     let tier = redis.tier();
-    let (first, mut second) = (block(MAINNET, 7, 0), block(MAINNET, 7, 0));
-    second.value = Sealed::new(b"another").unwrap();
-    put(&tier, MAINNET, first.clone()).await;
-    put(&tier, MAINNET, second).await;
-    assert_eq!(tier.get(MAINNET, Part::Block, first.hash).await.unwrap(), Some(first.value));
-}
-
-#[tokio::test]
-async fn highest_finalized_block_wins_concurrent_notes() {
-    let test = "highest_finalized_block_wins_concurrent_notes";
-    let Some(redis) = redis(test) else { return };
-    let redis = redis.run().await;
-    // The largest number of writers that can conflict and still all succeed.
-    let tiers = [redis.tier(), redis.tier(), redis.tier()];
-    for tier in &tiers {
-        redis.is_back(tier).await;
+    let second = Record { value: Sealed::new(b"another").unwrap(), ..block(7, 0) };
+    for record in [block(7, 0), second] {
+        tier.put(MAINNET, record).await.unwrap();
     }
-    for round in 1..=30 {
-        let highest = 10 * round;
-        let told = tiers.iter().zip([highest, highest - 1, highest - 2]).map(|(tier, number)| {
-            tier.note_finalized(MAINNET, BlockNumber(number), hash(MAINNET, number, 0))
-        });
-        futures_util::future::try_join_all(told).await.unwrap();
-        let highest = (BlockNumber(highest), hash(MAINNET, highest, 0));
-        assert_eq!(tiers[0].finalized(MAINNET).await.unwrap(), Some(highest));
-    }
+    assert_eq!(tier.get(MAINNET, Part::Block, hash(MAINNET, 7, 0)).await.unwrap(), Some(block(7, 0).value));
 }
 
 /// The expected content of a tier.
 #[derive(Default)]
 struct Model {
     values: HashMap<(ChainKey, Part, BlockHash), String>,
-    numbers: HashMap<(ChainKey, u64), BlockHash>,
-    places: HashMap<(ChainKey, TxHash), (BlockNumber, TxPosition)>,
-    finals: HashMap<ChainKey, (BlockNumber, BlockHash)>,
+    /// The newest header at each number.
+    hints: HashMap<(ChainKey, u64), BlockHash>,
+    homes: HashMap<(ChainKey, TxHash), Home>,
     /// Whether keys may have been lost. If so, an entry may be missing, but an entry that is found must be true.
     lossy: bool,
 }
 
 impl Model {
-    fn forget(&mut self, chain: ChainKey) {
-        self.numbers.retain(|(of, _), _| *of != chain);
-        self.places.retain(|(of, _), _| *of != chain);
-        self.finals.remove(&chain);
-    }
-
-    fn agrees<T: PartialEq + std::fmt::Debug>(&self, found: Option<T>, known: Option<T>, what: &str) {
+    fn agrees<T: PartialEq + std::fmt::Debug>(&self, found: Option<T>, known: Option<&T>, what: &str) {
         if !(self.lossy && found.is_none()) {
-            assert_eq!(found, known, "{what}");
+            assert_eq!(found.as_ref(), known, "{what}");
         }
     }
 }
 
 #[tokio::test]
-async fn random_steps_never_find_forgotten_entries() {
-    let Some(redis) = redis("random_steps_never_find_forgotten_entries") else { return };
+async fn random_steps_match_the_model() {
+    let Some(redis) = redis("random_steps_match_the_model") else { return };
     let mut redis = redis.run().await;
     let tiers = [redis.tier(), redis.tier()];
     let mut raw = redis.raw().await;
-    let mut forks = HashMap::new();
     for seed in 0..12 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut model = Model::default();
@@ -186,42 +143,29 @@ async fn random_steps_never_find_forgotten_entries() {
             let tier = &tiers[random.usize(..2)];
             let chain = if random.bool() { MAINNET } else { OTHER };
             let number = random.u64(0..6);
-            let fork = *forks.get(&chain).unwrap_or(&0);
-            let hash = hash(chain, number, fork);
+            let home = home(chain, number, random.u64(..2));
+            let part = Part::ALL[random.usize(..3)];
             match random.u32(0..100) {
-                0..40 => {
-                    let part = if random.u32(..3) == 0 { Part::Receipts } else { Part::Block };
-                    put(tier, chain, record(hash, number, part, 3)).await;
-                    model.values.insert((chain, part, hash), text(hash, part));
-                    if part == Part::Block {
-                        model.numbers.insert((chain, number), hash);
-                        for position in 0..3 {
-                            let place = (BlockNumber(number), TxPosition(position));
-                            model.places.insert((chain, transaction(hash, position)), place);
-                        }
+                0..50 => {
+                    let record = record(home, part, if part == Part::Block { 3 } else { 0 });
+                    model.values.insert((chain, part, home.block), text(home.block, part));
+                    model.homes.extend(record.transactions.iter().map(|hash| ((chain, *hash), home)));
+                    if part == Part::Header {
+                        model.hints.insert((chain, number), home.block);
                     }
-                }
-                40..50 => {
-                    note(tier, chain, BlockNumber(number), hash).await;
-                    let highest = model.finals.entry(chain).or_insert((BlockNumber(number), hash));
-                    // If keys were lost, the tier accepts a lower finalized block.
-                    if highest.0 < BlockNumber(number)
-                        || (model.lossy
-                            && told(|| tier.finalized(chain)).await == Some((BlockNumber(number), hash)))
-                    {
-                        *highest = (BlockNumber(number), hash);
-                    }
+                    tier.put(chain, record).await.unwrap();
                 }
                 50..56 => {
-                    let part = Part::ALL[random.usize(..2)];
-                    tier.remove(chain, part, hash).await.unwrap();
-                    model.values.remove(&(chain, part, hash));
+                    tier.remove(chain, part, home.block).await.unwrap();
+                    model.values.remove(&(chain, part, home.block));
                 }
                 56..62 => {
-                    tier.forget_canonicity(chain).await.unwrap();
-                    model.forget(chain);
-                    // The chain continues with another history, as after a finalized block that changed.
-                    forks.insert(chain, fork + 1);
+                    let homes: Arc<[_]> =
+                        (number..number + 3).map(|number| self::home(chain, number, 0)).collect();
+                    for home in homes.iter() {
+                        model.hints.remove(&(chain, home.number.0));
+                    }
+                    tier.drop_hints(chain, homes).await.unwrap();
                 }
                 62..64 => {
                     raw.ask::<()>(&[b"FLUSHALL"]).await;
@@ -245,24 +189,15 @@ async fn random_steps_never_find_forgotten_entries() {
                     model = Model::default();
                 }
                 _ => {
-                    let number = BlockNumber(number);
-                    model.agrees(
-                        told(|| tier.hash_at(chain, number)).await,
-                        model.numbers.get(&(chain, number.0)).copied(),
-                        "the hash at a number",
-                    );
-                    for part in Part::ALL {
-                        let known = model.values.get(&(chain, part, hash)).cloned();
-                        model.agrees(opened(tier, chain, part, hash).await, known, "a part of a block");
+                    let hints = tier.hints(chain, BlockNumber(0), 8).await.unwrap();
+                    for (number, hint) in (0..).zip(hints) {
+                        model.agrees(hint, model.hints.get(&(chain, number)), "the hint at a number");
                     }
-                    for fork in 0..=fork {
-                        let transaction = transaction(self::hash(chain, number.0, fork), random.u64(..4));
-                        let known = model.places.get(&(chain, transaction)).copied();
-                        let found = told(|| tier.place_of(chain, transaction)).await;
-                        model.agrees(found, known, "the place of a transaction");
-                    }
-                    let known = model.finals.get(&chain).copied();
-                    model.agrees(told(|| tier.finalized(chain)).await, known, "the highest final block");
+                    let found = opened(tier, chain, part, home.block).await;
+                    model.agrees(found, model.values.get(&(chain, part, home.block)), "a part of a block");
+                    let transaction = transaction(home.block, random.u64(..4));
+                    let found = tier.home_of(chain, transaction).await.unwrap();
+                    model.agrees(found, model.homes.get(&(chain, transaction)), "the block of a transaction");
                 }
             }
         }
@@ -270,42 +205,19 @@ async fn random_steps_never_find_forgotten_entries() {
 }
 
 #[tokio::test]
-async fn evicted_epoch_brings_nothing_back() {
-    let Some(redis) = redis("evicted_epoch_brings_nothing_back") else { return };
-    let redis = redis.run().await;
-    let (one, another) = (redis.tier(), redis.tier());
-    let record = block(MAINNET, 7, 1);
-    put(&one, MAINNET, record.clone()).await;
-    note(&one, MAINNET, record.number, record.hash).await;
-    let mut raw = redis.raw().await;
-    let epoch = [b"holdfast:", &MAINNET.to_bytes()[..], b"e"].concat();
-    assert_eq!(raw.ask::<u64>(&[b"EXISTS", &epoch]).await, 1);
-    another.forget_canonicity(MAINNET).await.unwrap();
-    raw.ask::<()>(&[b"DEL", &epoch]).await;
-    for tier in [&one, &another] {
-        assert_eq!(told(|| tier.hash_at(MAINNET, record.number)).await, None);
-    }
-    put(&one, MAINNET, block(MAINNET, 8, 1)).await;
-    for tier in [&one, &another] {
-        assert_eq!(told(|| tier.hash_at(MAINNET, record.number)).await, None);
-        assert_eq!(told(|| tier.place_of(MAINNET, record.transactions[0])).await, None);
-        assert_eq!(told(|| tier.finalized(MAINNET)).await, None);
-        assert_eq!(told(|| tier.hash_at(MAINNET, BlockNumber(8))).await, Some(hash(MAINNET, 8, 0)));
-    }
-}
-
-#[tokio::test]
-async fn damaged_entries_are_detected() {
-    let Some(redis) = redis("damaged_entries_are_detected") else { return };
+async fn damaged_entries_are_detected_or_repaired() {
+    let Some(redis) = redis("damaged_entries_are_detected_or_repaired") else { return };
     let redis = redis.run().await;
     let tier = redis.tier();
     let mut raw = redis.raw().await;
-    let record = block(MAINNET, 7, 1);
-    put(&tier, MAINNET, record.clone()).await;
-    note(&tier, MAINNET, record.number, record.hash).await;
+    let home = home(MAINNET, 7, 0);
+    let records = [header(7), block(7, 1)];
+    for record in &records {
+        tier.put(MAINNET, record.clone()).await.unwrap();
+    }
     let mut random = fastrand::Rng::with_seed(7);
     let keys = raw.keys().await;
-    assert_eq!(keys.len(), 5, "a value, a number, a transaction, the finalized block and the epoch");
+    assert_eq!(keys.len(), 4, "a header, a block, a number and a transaction");
     for key in keys {
         let whole: Vec<u8> = raw.ask(&[b"GET", &key]).await;
         for _ in 0..60 {
@@ -317,22 +229,25 @@ async fn damaged_entries_are_detected() {
                 _ => damaged = (0..random.usize(..200)).map(|_| random.u8(..)).collect(),
             }
             raw.ask::<()>(&[b"SET", &key, &damaged]).await;
-            let value = tier.get(MAINNET, Part::Block, record.hash).await.unwrap();
-            let value = value.and_then(|value| value.open().ok());
-            let found = told(|| tier.hash_at(MAINNET, record.number)).await;
-            let place = told(|| tier.place_of(MAINNET, record.transactions[0])).await;
-            let highest = told(|| tier.finalized(MAINNET)).await;
-            assert!(value.is_none_or(|value| value == text(record.hash, Part::Block)));
-            assert!(found.is_none_or(|found| found == record.hash));
-            assert!(place.is_none_or(|place| place == (record.number, TxPosition(0))));
-            assert!(highest.is_none_or(|highest| highest == (record.number, record.hash)));
-            // A removal and the next write repair a damaged value. The next write alone repairs the other keys.
-            tier.remove(MAINNET, Part::Block, record.hash).await.unwrap();
-            put(&tier, MAINNET, record.clone()).await;
-            note(&tier, MAINNET, record.number, record.hash).await;
-            assert!(tier.get(MAINNET, Part::Block, record.hash).await.unwrap().unwrap().open().is_ok());
-            assert_eq!(told(|| tier.hash_at(MAINNET, record.number)).await, Some(record.hash));
-            assert_eq!(told(|| tier.finalized(MAINNET)).await, Some((record.number, record.hash)));
+            let block = tier.get(MAINNET, Part::Block, home.block).await.unwrap();
+            let header = tier.headers(MAINNET, vec![home.block]).await.unwrap().remove(0);
+            for (part, value) in [(Part::Block, block), (Part::Header, header)] {
+                let value = value.and_then(|value| value.open().ok());
+                assert!(value.is_none_or(|value| value == text(home.block, part)));
+            }
+            // Hints may be wrong, but of another length, they are absent.
+            let is_whole = damaged.len() == whole.len();
+            assert!(hint(&tier, MAINNET, 7).await.is_none_or(|hash| hash == home.block || is_whole));
+            let said = tier.home_of(MAINNET, transaction(home.block, 0)).await.unwrap();
+            assert!(said.is_none_or(|said| said == home || is_whole));
+            // A removal and the next write repair a damaged value. The next write alone repairs a hint.
+            for record in &records {
+                tier.remove(MAINNET, record.part, home.block).await.unwrap();
+                tier.put(MAINNET, record.clone()).await.unwrap();
+                assert!(tier.get(MAINNET, record.part, home.block).await.unwrap().unwrap().open().is_ok());
+            }
+            assert_eq!(hint(&tier, MAINNET, 7).await, Some(home.block));
+            assert_eq!(tier.home_of(MAINNET, transaction(home.block, 0)).await.unwrap(), Some(home));
         }
     }
 }
@@ -343,12 +258,18 @@ async fn oversized_value_is_not_read_whole() {
     let redis = redis.run().await;
     let tier = redis.tier();
     let mut raw = redis.raw().await;
-    put(&tier, MAINNET, block(MAINNET, 7, 0)).await;
+    for record in [header(7), block(7, 0)] {
+        tier.put(MAINNET, record).await.unwrap();
+    }
     for key in raw.keys().await {
         raw.ask::<u64>(&[b"SETRANGE", &key, b"100000000", b"x"]).await;
     }
     let started = raw.info("stats", "total_net_output_bytes").await;
-    assert_eq!(tier.hash_at(MAINNET, BlockNumber(7)).await.unwrap(), None);
+    assert_eq!(hint(&tier, MAINNET, 7).await, None);
+    let header = tier.headers(MAINNET, vec![hash(MAINNET, 7, 0)]).await.unwrap().remove(0);
+    assert!(header.is_none_or(|header| header.open().is_err()));
+    let sent = raw.info("stats", "total_net_output_bytes").await - started;
+    assert!(sent < 64 << 10, "{sent} bytes were sent for a header");
     let value = tier.get(MAINNET, Part::Block, hash(MAINNET, 7, 0)).await;
     assert!(!matches!(value, Ok(Some(value)) if value.open().is_ok()));
     let sent = raw.info("stats", "total_net_output_bytes").await - started;
@@ -369,12 +290,12 @@ async fn redis_outage_and_return_are_noticed_at_once() {
     for round in 0..3 {
         redis.start().await;
         redis.is_back(&tier).await;
-        put(&tier, MAINNET, block(MAINNET, 7, 2)).await;
-        assert_eq!(tier.hash_at(MAINNET, BlockNumber(7)).await.unwrap(), Some(hash), "round {round}");
+        tier.put(MAINNET, header(7)).await.unwrap();
+        assert_eq!(hint(&tier, MAINNET, 7).await, Some(hash), "round {round}");
         redis.kill();
         for _ in 0..20 {
             quick_error(tier.get(MAINNET, Part::Block, hash)).await;
-            quick_error(tier.put(MAINNET, block(MAINNET, 7, 2))).await;
+            quick_error(tier.put(MAINNET, block(7, 2))).await;
         }
     }
 }
@@ -390,7 +311,7 @@ async fn silent_redis_is_abandoned_and_reconnected() {
     let before = raw.info("stats", "total_connections_received").await;
     redis.freeze();
     for _ in 0..8 {
-        let error = quick_error(tier.hash_at(MAINNET, BlockNumber(7))).await;
+        let error = quick_error(tier.hints(MAINNET, BlockNumber(7), 1)).await;
         // The first error is a time-out, later errors are failed connections.
         assert!(
             ["no answer within 500ms", "cannot connect within"].iter().any(|why| error.contains(why)),
@@ -414,18 +335,18 @@ async fn full_redis_refuses_writes_and_still_answers() {
     let Some(redis) = redis("full_redis_refuses_writes_and_still_answers") else { return };
     let redis = redis.with("maxmemory", "3mb").with("maxmemory-policy", "noeviction").run().await;
     let tier = redis.tier();
-    put(&tier, MAINNET, block(MAINNET, 7, 1)).await;
+    tier.put(MAINNET, header(7)).await.unwrap();
+    tier.put(MAINNET, block(7, 1)).await.unwrap();
     let mut refused = None;
     for number in 8..500 {
-        let mut record = block(MAINNET, number, 20);
-        record.value = Sealed::new(&noise(number)).unwrap();
+        let record = Record { value: Sealed::new(&noise(number)).unwrap(), ..block(number, 20) };
         refused = refused.or(tier.put(MAINNET, record).await.err());
     }
     let error = refused.unwrap().to_string();
     assert!(error.contains("OOM"), "{error}");
     let hash = hash(MAINNET, 7, 0);
     assert_eq!(opened(&tier, MAINNET, Part::Block, hash).await, Some(text(hash, Part::Block)));
-    assert_eq!(tier.hash_at(MAINNET, BlockNumber(7)).await.unwrap(), Some(hash));
+    assert_eq!(hint(&tier, MAINNET, 7).await, Some(hash));
 }
 
 #[tokio::test]
@@ -435,10 +356,9 @@ async fn recent_entries_are_found_while_redis_evicts() {
     let tier = redis.tier();
     let mut found_again = 0;
     for number in 0..400 {
-        let mut record = block(MAINNET, number, 20);
-        record.value = Sealed::new(&noise(number)).unwrap();
-        put(&tier, MAINNET, record.clone()).await;
-        let found = tier.get(MAINNET, Part::Block, record.hash).await.unwrap();
+        let record = Record { value: Sealed::new(&noise(number)).unwrap(), ..block(number, 20) };
+        tier.put(MAINNET, record.clone()).await.unwrap();
+        let found = tier.get(MAINNET, Part::Block, record.home.block).await.unwrap();
         found_again += u32::from(found.is_some());
         assert!(found.is_none_or(|found| found == record.value));
     }
@@ -458,22 +378,19 @@ async fn entries_expire_after_their_ttl() {
     let redis = redis.run().await;
     let config = RedisConfig { ttl: Some(Duration::from_secs(3600)), ..redis.config() };
     let tier = Tier::try_new(&config).unwrap();
-    put(&tier, MAINNET, block(MAINNET, 7, 1)).await;
-    put(&tier, MAINNET, record(hash(MAINNET, 7, 0), 7, Part::Receipts, 0)).await;
+    for record in [header(7), block(7, 1), record(home(MAINNET, 7, 0), Part::Receipts, 0)] {
+        tier.put(MAINNET, record).await.unwrap();
+    }
     let mut raw = redis.raw().await;
     for key in raw.keys().await {
         let left: i64 = raw.ask(&[b"TTL", &key]).await;
-        let is_epoch = key.ends_with(b"e") && key.len() == "holdfast:".len() + ChainKey::LEN + 1;
-        assert_eq!(left > 3500 && left <= 3600, !is_epoch, "{left} s");
+        assert!(left > 3500 && left <= 3600, "{left} s");
     }
     let short =
         RedisConfig { ttl: Some(Duration::from_millis(20)), prefix: "short:".into(), ..redis.config() };
     let tier = Tier::try_new(&short).unwrap();
-    put(&tier, MAINNET, block(MAINNET, 7, 1)).await;
-    eventually("the entry expires", || async {
-        tier.hash_at(MAINNET, BlockNumber(7)).await.unwrap().is_none()
-    })
-    .await;
+    tier.put(MAINNET, header(7)).await.unwrap();
+    eventually("the entry expires", || async { hint(&tier, MAINNET, 7).await.is_none() }).await;
 }
 
 #[tokio::test]
@@ -490,7 +407,7 @@ async fn a_password_is_sent_and_never_shown() {
     let none = with(redis.url().replace(":correct-SECRET@", ""));
     for (tier, why) in [(&wrong, "authentication failed"), (&none, "NOAUTH")] {
         for _ in 0..5 {
-            let error = quick_error(tier.hash_at(MAINNET, BlockNumber(7))).await;
+            let error = quick_error(tier.hints(MAINNET, BlockNumber(7), 1)).await;
             assert!(error.contains(why), "{error}");
             assert!(!error.contains("SECRET"), "{error}");
         }
@@ -506,12 +423,12 @@ async fn redis_is_reached_over_tls() {
     let redis = redis.secure(&authority).run().await;
     let tier = Tier::try_new(&redis.secure_config()).unwrap();
     redis.is_back(&tier).await;
-    put(&tier, MAINNET, block(MAINNET, 7, 1)).await;
-    assert_eq!(redis.tier().hash_at(MAINNET, BlockNumber(7)).await.unwrap(), Some(hash(MAINNET, 7, 0)));
+    tier.put(MAINNET, header(7)).await.unwrap();
+    assert_eq!(hint(&redis.tier(), MAINNET, 7).await, Some(hash(MAINNET, 7, 0)));
 
     let stranger = RedisConfig { ca: Some(Authority::new().file().into()), ..redis.secure_config() };
     let stranger = Tier::try_new(&stranger).unwrap();
-    let error = quick_error(stranger.hash_at(MAINNET, BlockNumber(7))).await;
+    let error = quick_error(stranger.hints(MAINNET, BlockNumber(7), 1)).await;
     assert!(error.contains("certificate"), "{error}");
 }
 
@@ -521,13 +438,14 @@ async fn reads(raw: &mut Raw) -> u64 {
 }
 
 #[tokio::test]
-async fn block_or_concurrent_gets_are_one_round_trip() {
-    let Some(redis) = redis("block_or_concurrent_gets_are_one_round_trip") else { return };
+async fn related_commands_are_one_round_trip() {
+    let Some(redis) = redis("related_commands_are_one_round_trip") else { return };
     let redis = redis.run().await;
     let tier = redis.tier();
     let mut raw = redis.raw().await;
-    put(&tier, MAINNET, block(MAINNET, 1, 1)).await;
-
+    for number in 0..128 {
+        tier.put(MAINNET, header(number)).await.unwrap();
+    }
     // This query is a read, too.
     let mut before = reads(&mut raw).await;
     let mut since = async |raw: &mut _| {
@@ -537,30 +455,26 @@ async fn block_or_concurrent_gets_are_one_round_trip() {
         since
     };
     // The block is small enough for one read, because Redis reads 16 KiB at a time.
-    put(&tier, MAINNET, block(MAINNET, 2, 60)).await;
-    let put = since(&mut raw).await;
-    tier.hash_at(MAINNET, BlockNumber(2)).await.unwrap();
-    let hash_at = since(&mut raw).await;
+    tier.put(MAINNET, block(2, 60)).await.unwrap();
+    assert_eq!(since(&mut raw).await, 1, "a block");
     let gets = (0..100).map(|_| tier.get(MAINNET, Part::Block, hash(MAINNET, 2, 0)));
     for found in futures_util::future::join_all(gets).await {
         assert!(found.unwrap().is_some());
     }
     let gets = since(&mut raw).await;
-    tier.put(MAINNET, block(MAINNET, 3, 200)).await.unwrap();
-    let large = since(&mut raw).await;
-    println!(
-        "reads by the server: put {put}, hash_at {hash_at}, 100 gets {gets}, put of 200 transactions {large}"
-    );
-    assert_eq!((put, hash_at), (1, 1));
     assert!(gets <= 4, "100 gets came in {gets} pieces");
-    // 200 keys and entries are 37 KiB.
+    // 200 keys and entries are about 32 KiB.
+    tier.put(MAINNET, block(3, 200)).await.unwrap();
+    let large = since(&mut raw).await;
     assert!(large <= 5, "a block of 200 transactions came in {large} pieces");
-
-    let started = Instant::now();
-    for _ in 0..500 {
-        tier.get(MAINNET, Part::Block, hash(MAINNET, 2, 0)).await.unwrap();
-    }
-    println!("a get takes {:?}", started.elapsed() / 500);
+    // 128 commands are up to 16 KiB.
+    let hints =
+        tier.hints(MAINNET, BlockNumber(0), 128).await.unwrap().into_iter().map(Option::unwrap).collect();
+    let pieces = since(&mut raw).await;
+    assert!(pieces <= 2, "128 hints came in {pieces} pieces");
+    assert!(tier.headers(MAINNET, hints).await.unwrap().iter().all(Option::is_some));
+    let pieces = since(&mut raw).await;
+    assert!(pieces <= 2, "128 headers came in {pieces} pieces");
 }
 
 #[tokio::test]
@@ -572,15 +486,19 @@ async fn cluster_node_works_without_cross_slot_commands() {
     raw.ask::<()>(&[b"CLUSTER", b"ADDSLOTSRANGE", b"0", b"16383"]).await;
     let tier = redis.tier();
     redis.is_back(&tier).await;
-    let record = block(MAINNET, 7, 20);
-    put(&tier, MAINNET, record.clone()).await;
-    note(&tier, MAINNET, record.number, record.hash).await;
-    assert_eq!(tier.finalized(MAINNET).await.unwrap(), Some((record.number, record.hash)));
-    let place = tier.place_of(MAINNET, record.transactions[19]).await.unwrap();
-    assert_eq!(place, Some((record.number, TxPosition(19))));
-    assert_eq!(tier.get(MAINNET, Part::Block, record.hash).await.unwrap(), Some(record.value));
-    tier.remove(MAINNET, Part::Block, record.hash).await.unwrap();
-    tier.forget_canonicity(MAINNET).await.unwrap();
+    let home = home(MAINNET, 7, 0);
+    for number in 6..8 {
+        tier.put(MAINNET, block(number, 20)).await.unwrap();
+        tier.put(MAINNET, header(number)).await.unwrap();
+    }
+    let hashes = [6, 7].map(|number| hash(MAINNET, number, 0));
+    assert_eq!(tier.hints(MAINNET, BlockNumber(6), 2).await.unwrap(), hashes.map(Some));
+    let headers = [6, 7].map(|number| Some(header(number).value));
+    assert_eq!(tier.headers(MAINNET, hashes.to_vec()).await.unwrap(), headers);
+    assert_eq!(tier.home_of(MAINNET, transaction(home.block, 19)).await.unwrap(), Some(home));
+    assert_eq!(tier.get(MAINNET, Part::Block, home.block).await.unwrap(), Some(block(7, 20).value));
+    tier.remove(MAINNET, Part::Block, home.block).await.unwrap();
+    tier.drop_hints(MAINNET, [home].into()).await.unwrap();
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub(super) struct Keeping {
     pub(super) memory: Option<u64>,
     /// Tiers whose writes fail.
     pub(super) unwritten: Vec<String>,
-    /// Tiers that are not confirmed for this chain, and store nothing.
+    /// Tiers that do not store blocks of this chain.
     pub(super) unused: Vec<String>,
     /// Number of writes to tiers that the instance has dropped so far.
     pub(super) dropped: u64,
@@ -38,7 +38,7 @@ impl Keeping {
             some.map(str::to_owned).collect::<Vec<_>>()
         };
         let unwritten = names(&|tier| tier["writing"] == false);
-        let unused = names(&|tier| tier["writing"] == true && tier["confirmed"] == false);
+        let unused = names(&|tier| tier["writing"] == true && tier["stores"] == false);
         let is_all = unwritten.len() + unused.len() == tiers.len();
         let memory = status["cache"]["capacity"].as_u64().filter(|_| is_all);
         let is_dropped = |line: &&str| {

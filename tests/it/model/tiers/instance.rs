@@ -110,11 +110,6 @@ impl Instance {
         self.program.metric("finality_alarms_total")
     }
 
-    /// Returns whether a node has told the proxy its chain since the start.
-    pub fn has_met_one(&self) -> bool {
-        self.program.upstream.identity().pinned().is_some()
-    }
-
     /// Returns whether the proxy knows that this node serves the right chain.
     pub fn knows(&self, node: usize) -> bool {
         matches!(self.program.upstream.status().0[node].identity, Some(IdentityState::Known(_)))

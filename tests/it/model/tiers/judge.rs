@@ -38,14 +38,12 @@ impl Run<'_> {
         if instance.replaced.is_some_and(|alarms| instance.alarms() > alarms) {
             instance.replaced = None;
         }
-        // A proxy that has reached no node since its start can answer only from the tiers.
-        let is_on_its_own = !instance.has_met_one() && (self.alone || instance.troubled);
         // `safe` and `finalized` have their own time stamps.
         let shown = if call.has_its_own_time() { 0 } else { instance.shown };
         Asked {
             call,
             arrived: Instant::now(),
-            believes: instance.replaced.is_some() || is_on_its_own,
+            believes: instance.replaced.is_some(),
             floors: instance.written.iter().map(|written| shown.max(*written)).collect(),
             reset: instance.reset.clone(),
             may_fail,

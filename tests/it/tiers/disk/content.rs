@@ -4,16 +4,15 @@ use alloy_primitives::B256;
 use bytes::Bytes;
 use holdfast::{
     cache::tier::{Part, Record, Sealed},
-    eth::{BlockHash, BlockNumber, TxHash},
+    eth::{BlockHash, BlockNumber, Home, TxHash},
 };
 
 /// A block with the texts of its parts.
 #[derive(Clone, Debug)]
 pub struct Content {
-    pub number: BlockNumber,
-    pub hash: BlockHash,
+    pub home: Home,
     pub transactions: Vec<TxHash>,
-    texts: [Bytes; 2],
+    texts: [Bytes; 3],
 }
 
 impl Content {
@@ -35,10 +34,10 @@ impl Content {
             hash
         };
         Self {
-            number: BlockNumber(number),
-            hash: BlockHash(hash(&mut dice)),
+            home: Home { number: BlockNumber(number), block: BlockHash(hash(&mut dice)) },
             transactions: (0..transactions).map(|_| TxHash(hash(&mut dice))).collect(),
-            texts: std::array::from_fn(|_| {
+            texts: Part::ALL.map(|part| {
+                let longest = if part == Part::Header { 600 } else { longest };
                 let mut text = vec![0; dice.usize(0..=longest)];
                 dice.fill(&mut text);
                 text.into()
@@ -52,10 +51,9 @@ impl Content {
 
     pub fn record(&self, part: Part) -> Record {
         Record {
-            number: self.number,
-            hash: self.hash,
+            home: self.home,
             part,
-            transactions: self.transactions.clone(),
+            transactions: if part == Part::Block { self.transactions.clone() } else { Vec::new() },
             value: Sealed::new(self.text(part)).unwrap(),
         }
     }

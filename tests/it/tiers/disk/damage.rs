@@ -6,20 +6,20 @@ use std::{
 };
 
 use bytesize::ByteSize;
-use holdfast::{
-    cache::{
-        Disk,
-        tier::{Part, Tier},
-    },
-    eth::{BlockNumber, TxPosition},
+use holdfast::cache::{
+    Disk,
+    tier::{Part, Tier},
 };
 use proptest::prelude::*;
 use tokio::runtime::Builder;
 
-use super::{CHAIN, Directory, content::Content, found, put_both};
+use super::{CHAIN, Directory, content::Content, found, has, hint, put_all};
 use crate::support::cases;
 
 const BLOCKS: u64 = 40;
+
+/// Number of parts and hints of all blocks.
+const ALL: usize = BLOCKS as usize * 4;
 
 /// Size of the tier. Its segments have 16 KB, and the blocks fill ten of them.
 const SIZE: ByteSize = ByteSize::kib(256);
@@ -102,23 +102,14 @@ impl Damage {
     }
 }
 
-/// Asserts that everything found is as it was written. Returns the number of parts found.
+/// Asserts that everything found is as it was written. Returns the number of parts and hints found.
 async fn nothing_is_wrong(disk: &Disk) -> usize {
     let mut count = 0;
-    for number in 0..BLOCKS {
-        let content = Content::new(number);
-        for part in Part::ALL {
-            count += usize::from(found(disk, CHAIN, part, &content).await);
-        }
-        let hash = disk.hash_at(CHAIN, BlockNumber(number)).await.unwrap();
-        assert!(hash.is_none_or(|hash| hash == content.hash), "{hash:?} at {number}");
-        for (nth, transaction) in (0..).zip(&content.transactions) {
-            let place = disk.place_of(CHAIN, *transaction).await.unwrap();
-            assert!(place.is_none_or(|place| place == (content.number, TxPosition(nth))), "{place:?}");
-        }
+    for content in (0..BLOCKS).map(Content::new) {
+        let hint = hint(disk, CHAIN, content.home.number).await;
+        assert!(hint.is_none_or(|hash| hash == content.home.block), "{hint:?} at {:?}", content.home);
+        count += has(disk, CHAIN, &content).await.0 + usize::from(hint.is_some());
     }
-    let finalized = disk.finalized(CHAIN).await.unwrap();
-    assert!(finalized.is_none_or(|(number, hash)| Content::new(number.0).hash == hash), "{finalized:?}");
     count
 }
 
@@ -131,10 +122,9 @@ proptest! {
             let directory = Directory::new();
             let disk = directory.open(SIZE);
             for number in 0..BLOCKS {
-                put_both(&disk, CHAIN, &Content::new(number)).await;
+                put_all(&disk, CHAIN, &Content::new(number)).await;
             }
-            disk.note_finalized(CHAIN, BlockNumber(9), Content::new(9).hash).await.unwrap();
-            assert_eq!(nothing_is_wrong(&disk).await, BLOCKS as usize * 2);
+            assert_eq!(nothing_is_wrong(&disk).await, ALL);
 
             // Damages the files while the directory is open, or while it is closed.
             let mut disk = Some(disk).filter(|_| while_open);
@@ -155,17 +145,17 @@ proptest! {
             for number in 0..BLOCKS {
                 let content = Content::new(number);
                 for part in Part::ALL {
-                    let value = disk.get(CHAIN, part, content.hash).await.unwrap();
+                    let value = disk.get(CHAIN, part, content.home.block).await.unwrap();
                     if value.is_some_and(|value| value.open().is_err()) {
-                        disk.remove(CHAIN, part, content.hash).await.unwrap();
+                        disk.remove(CHAIN, part, content.home.block).await.unwrap();
                     }
                     disk.put(CHAIN, content.record(part)).await.unwrap();
                 }
             }
-            assert_eq!(nothing_is_wrong(&disk).await, BLOCKS as usize * 2, "all parts are there again");
+            assert_eq!(nothing_is_wrong(&disk).await, ALL, "all parts are there again");
             drop(disk);
             let disk = directory.open(SIZE);
-            assert_eq!(nothing_is_wrong(&disk).await, BLOCKS as usize * 2, "all parts are there after a restart");
+            assert_eq!(nothing_is_wrong(&disk).await, ALL, "all parts are there after a restart");
         });
     }
 }
@@ -174,24 +164,23 @@ proptest! {
 async fn foreign_files_are_ignored() {
     let directory = Directory::new();
     let disk = directory.open(SIZE);
-    put_both(&disk, CHAIN, &Content::new(1)).await;
+    put_all(&disk, CHAIN, &Content::new(1)).await;
     drop(disk);
-    let folder = directory.files().into_iter().find(|path| path.ends_with("generation")).unwrap();
-    let folder = folder.parent().unwrap();
+    let folder = directory.folder(CHAIN);
     for name in ["12345678.seg", "4294967295.seg", "00000005.idx", "00000007.tmp", "readme.seg", "x"] {
         fs::write(folder.join(name), "garbage").unwrap();
     }
     // A file of any length costs no memory.
     let huge = OpenOptions::new().write(true).create_new(true).open(folder.join("00000003.seg")).unwrap();
     huge.set_len(1 << 40).unwrap();
-    fs::write(directory.0.join("v2-garbage"), "").unwrap();
+    fs::write(directory.0.join("v3-garbage"), "").unwrap();
     fs::create_dir(directory.0.join("lost+found")).unwrap();
 
     let disk = directory.open(ByteSize::tib(2));
     assert!(found(&disk, CHAIN, Part::Block, &Content::new(1)).await);
     drop(disk);
     let disk = directory.open(SIZE);
-    put_both(&disk, CHAIN, &Content::new(2)).await;
+    put_all(&disk, CHAIN, &Content::new(2)).await;
     assert!(
         found(&disk, CHAIN, Part::Block, &Content::new(2)).await,
         "the tier removed the huge file to make room"
@@ -203,21 +192,19 @@ async fn cleared_directory_is_written_again() {
     let directory = Directory::new();
     let [before, after] = [1, 2].map(Content::new);
     let disk = directory.open(SIZE);
-    put_both(&disk, CHAIN, &before).await;
+    put_all(&disk, CHAIN, &before).await;
     for file in directory.files() {
         if file.file_name().is_some_and(|name| name != "lock") {
             fs::remove_file(file).unwrap();
         }
     }
     fs::remove_dir(directory.folder(CHAIN)).unwrap();
-    assert!(!disk.get(CHAIN, Part::Block, before.hash).await.is_ok_and(|found| found.is_some()));
-    disk.note_finalized(CHAIN, after.number, after.hash).await.unwrap();
-    put_both(&disk, CHAIN, &after).await;
+    assert!(!disk.get(CHAIN, Part::Block, before.home.block).await.is_ok_and(|found| found.is_some()));
+    put_all(&disk, CHAIN, &after).await;
     assert!(found(&disk, CHAIN, Part::Block, &after).await);
     drop(disk);
     let disk = directory.open(SIZE);
-    assert!(found(&disk, CHAIN, Part::Receipts, &after).await);
-    assert_eq!(disk.hash_at(CHAIN, after.number).await.unwrap(), Some(after.hash));
-    assert_eq!(disk.finalized(CHAIN).await.unwrap(), Some((after.number, after.hash)));
-    assert!(!found(&disk, CHAIN, Part::Block, &before).await);
+    assert_eq!(has(&disk, CHAIN, &after).await, (3, after.transactions.len()));
+    assert_eq!(hint(&disk, CHAIN, after.home.number).await, Some(after.home.block));
+    assert_eq!(has(&disk, CHAIN, &before).await, (0, 0));
 }

@@ -8,7 +8,7 @@ use holdfast::cache::{
     tier::{Part, Tier},
 };
 
-use super::{CHAIN, Directory, OTHER, content::Content, found, open, put_both};
+use super::{CHAIN, Directory, OTHER, content::Content, found, has, hint, open, put_all};
 
 #[tokio::test]
 async fn last_chain_is_remembered() {
@@ -35,7 +35,7 @@ async fn second_instance_is_refused_and_the_first_continues() {
     let message = second.to_string();
     assert!(message.contains(directory.0.to_str().unwrap()), "{message}");
     assert!(message.contains("cache.disk.path"), "says what to do: {message}");
-    put_both(&first, CHAIN, &Content::new(1)).await;
+    put_all(&first, CHAIN, &Content::new(1)).await;
     assert!(found(&first, CHAIN, Part::Block, &Content::new(1)).await);
     drop(first);
     directory.open(ByteSize::mib(1));
@@ -61,21 +61,16 @@ async fn a_folder_renamed_by_hand_never_answers_for_another_chain() {
     let directory = Directory::new();
     let content = Content::new(7);
     let disk = directory.open(ByteSize::mib(1));
-    put_both(&disk, CHAIN, &content).await;
-    disk.note_finalized(CHAIN, content.number, content.hash).await.unwrap();
+    put_all(&disk, CHAIN, &content).await;
     drop(disk);
     let folder = |chain| directory.folder(chain);
     fs::rename(folder(CHAIN), folder(OTHER)).unwrap();
 
     let disk = directory.open(ByteSize::mib(1));
-    for part in Part::ALL {
-        assert!(!found(&disk, OTHER, part, &content).await);
-    }
-    assert_eq!(disk.hash_at(OTHER, content.number).await.unwrap(), None);
-    assert_eq!(disk.place_of(OTHER, content.transactions[0]).await.unwrap(), None);
-    assert_eq!(disk.finalized(OTHER).await.unwrap(), None);
+    assert_eq!(has(&disk, OTHER, &content).await, (0, 0));
+    assert_eq!(hint(&disk, OTHER, content.home.number).await, None);
     let before = directory.bytes();
-    put_both(&disk, OTHER, &content).await;
+    put_all(&disk, OTHER, &content).await;
     assert!(found(&disk, OTHER, Part::Block, &content).await);
     assert!(directory.bytes() > before, "foreign data was not overwritten");
     assert_eq!(disk.usage().bytes, Some(directory.bytes()));

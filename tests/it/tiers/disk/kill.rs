@@ -13,20 +13,20 @@ use holdfast::{
         Disk, DiskError,
         tier::{Part, Tier},
     },
-    eth::{BlockNumber, TxPosition},
+    eth::BlockNumber,
 };
 
 use tokio::time::Instant;
 
-use super::{CHAIN, Directory, content::Content, found, open, open_when_free, put_both};
+use super::{CHAIN, Directory, content::Content, has, hint, open, open_when_free, put_all};
 
 /// Size of the tier. Its segments have 1 MB, so that several are sealed before the end.
 const SIZE: ByteSize = ByteSize::mib(16);
 
 const KILLS: u64 = 60;
 
-/// Value of `DISK_DOES` that makes the process forget canonicity.
-const FORGETS: &str = "forgets";
+/// Value of `DISK_DOES` that makes the process drop hints.
+const DROPS: &str = "drops";
 
 /// The process that the tests kill, not a test itself. It reports each block as soon as it has written it.
 #[tokio::test]
@@ -39,11 +39,11 @@ async fn writes_until_it_is_killed() {
     let first = variable("DISK_FIRST").parse().unwrap();
     for number in first..first + 90 {
         let content = Content::new(number);
-        put_both(&disk, CHAIN, &content).await;
-        disk.note_finalized(CHAIN, content.number, content.hash).await.unwrap();
-        if variable("DISK_DOES") == FORGETS && number == first + 20 {
-            disk.forget_canonicity(CHAIN).await.unwrap();
-            told.write_all(b"forgot\n").unwrap();
+        put_all(&disk, CHAIN, &content).await;
+        if variable("DISK_DOES") == DROPS && number == first + 20 {
+            let homes = (0..=number).map(|number| Content::new(number).home).collect();
+            disk.drop_hints(CHAIN, homes).await.unwrap();
+            told.write_all(b"dropped\n").unwrap();
             break;
         }
         told.write_all(format!("wrote {number}\n").as_bytes()).unwrap();
@@ -78,7 +78,7 @@ impl Doomed {
             if self.told.read_line(&mut line).unwrap() == 0 || !line.ends_with('\n') {
                 return None;
             }
-            if let Some(at) = line.find("wrote ").or_else(|| line.find("forgot")) {
+            if let Some(at) = line.find("wrote ").or_else(|| line.find("dropped")) {
                 return Some(line[at..].trim_end().to_owned());
             }
         }
@@ -99,19 +99,10 @@ impl Doomed {
 /// Returns whether the tier has the whole block, and asserts that every part found is correct.
 async fn is_whole(disk: &Disk, number: u64) -> bool {
     let content = Content::new(number);
-    let mut parts = 0;
-    for part in Part::ALL {
-        parts += usize::from(found(disk, CHAIN, part, &content).await);
-    }
-    let hash = disk.hash_at(CHAIN, content.number).await.unwrap();
-    assert!(hash.is_none_or(|hash| hash == content.hash));
-    let mut places = 0;
-    for (nth, transaction) in (0..).zip(&content.transactions) {
-        let place = disk.place_of(CHAIN, *transaction).await.unwrap();
-        assert!(place.is_none_or(|place| place == (content.number, TxPosition(nth))), "{place:?}");
-        places += usize::from(place.is_some());
-    }
-    parts == 2 && hash.is_some() && places == content.transactions.len()
+    let hint = hint(disk, CHAIN, content.home.number).await;
+    assert!(hint.is_none_or(|hash| hash == content.home.block));
+    let whole = (Part::ALL.len(), content.transactions.len());
+    has(disk, CHAIN, &content).await == whole && hint.is_some()
 }
 
 #[tokio::test]
@@ -133,12 +124,11 @@ async fn written_blocks_survive_repeated_kills() {
 
         let started = Instant::now();
         let disk = directory.open(SIZE);
-        let finalized = disk.finalized(CHAIN).await.unwrap().unwrap().0;
+        assert!(hint(&disk, CHAIN, BlockNumber(written)).await.is_some());
         if kill % 10 == 9 {
             let (took, bytes) = (started.elapsed(), ByteSize(directory.bytes()));
             println!("{} blocks, {bytes}: opened in {took:?}", written + 1);
         }
-        assert!((written..=written + 1).contains(&finalized.0), "{finalized:?} after {written}");
         // Checks all new blocks, and some old ones.
         let old = (0..20).map(|_| dice.u64(0..=written));
         for number in (next..=written).chain(old) {
@@ -164,22 +154,17 @@ fn sealed(directory: &Directory) -> usize {
 }
 
 #[tokio::test]
-async fn forgotten_canonicity_stays_forgotten_after_a_kill() {
+async fn dropped_hints_stay_dropped_after_a_kill() {
     let directory = Directory::new();
     for kill in 0..5 {
         let first = kill * 10;
-        let mut doomed = Doomed::start(&directory, first, FORGETS);
-        while doomed.line().unwrap() != "forgot" {}
+        let mut doomed = Doomed::start(&directory, first, DROPS);
+        while doomed.line().unwrap() != "dropped" {}
         doomed.kill();
         let disk = directory.open(SIZE);
-        assert_eq!(disk.finalized(CHAIN).await.unwrap(), None);
-        for number in 0..=first + 20 {
-            let content = Content::new(number);
-            assert_eq!(disk.hash_at(CHAIN, BlockNumber(number)).await.unwrap(), None);
-            assert_eq!(disk.place_of(CHAIN, content.transactions[0]).await.unwrap(), None);
-            for part in Part::ALL {
-                assert!(found(&disk, CHAIN, part, &content).await, "content stays");
-            }
+        for content in (0..=first + 20).map(Content::new) {
+            assert_eq!(hint(&disk, CHAIN, content.home.number).await, None);
+            assert_eq!(has(&disk, CHAIN, &content).await, (2, content.transactions.len()), "content stays");
         }
     }
 }

@@ -8,12 +8,12 @@ use holdfast::{
         Disk,
         tier::{ChainKey, Part, Tier},
     },
-    eth::{BlockHash, BlockNumber, TxPosition},
+    eth::BlockNumber,
 };
 use proptest::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 
-use super::{CHAIN, Directory, OTHER, content::Content, found};
+use super::{CHAIN, Directory, OTHER, content::Content, found, has};
 use crate::support::cases;
 
 const NUMBERS: u64 = 12;
@@ -23,8 +23,8 @@ const VARIANTS: u64 = 2;
 enum Step {
     Put(ChainKey, Part, (u64, u64)),
     Remove(ChainKey, Part, (u64, u64)),
-    Forget(ChainKey),
-    Finalize(ChainKey, u64),
+    /// Drops the hints of several numbers.
+    DropHints(ChainKey, (u64, u64)),
     Reopen,
 }
 
@@ -32,27 +32,29 @@ enum Step {
 #[derive(Debug, Default)]
 struct Model {
     parts: HashMap<(u64, u64), HashSet<Part>>,
-    /// Blocks whose number and transactions are indexed.
-    standing: HashSet<(u64, u64)>,
-    numbers: HashMap<u64, u64>,
-    finalized: Option<(BlockNumber, BlockHash)>,
+    /// The newest header at each number.
+    hints: HashMap<u64, u64>,
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let chain = || prop_oneof![4 => Just(CHAIN), 1 => Just(OTHER)];
-    let part = || prop_oneof![Just(Part::Block), Just(Part::Receipts)];
+    let part = || prop::sample::select(&Part::ALL[..]);
     let block = || (0..NUMBERS, 0..VARIANTS);
     prop_oneof![
         12 => (chain(), part(), block()).prop_map(|(chain, part, block)| Step::Put(chain, part, block)),
         3 => (chain(), part(), block()).prop_map(|(chain, part, block)| Step::Remove(chain, part, block)),
-        1 => chain().prop_map(Step::Forget),
-        2 => (chain(), 0..NUMBERS).prop_map(|(chain, number)| Step::Finalize(chain, number)),
+        1 => (chain(), block()).prop_map(|(chain, block)| Step::DropHints(chain, block)),
         2 => Just(Step::Reopen),
     ]
 }
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().build().unwrap()
+}
+
+/// Returns the blocks whose hints a [`Step::DropHints`] drops.
+fn dropped((number, variant): (u64, u64)) -> impl Iterator<Item = (u64, u64)> {
+    (number..number + 3).map(move |number| (number, variant))
 }
 
 // === impl Model ===
@@ -62,67 +64,36 @@ impl Model {
         match step {
             Step::Put(_, part, block) => {
                 self.parts.entry(block).or_default().insert(part);
-                if part == Part::Block && self.standing.insert(block) {
-                    self.numbers.insert(block.0, block.1);
+                if part == Part::Header {
+                    self.hints.insert(block.0, block.1);
                 }
             }
-            Step::Remove(_, part, block) => {
-                self.parts.entry(block).or_default().remove(&part);
-                if part == Part::Block
-                    && self.standing.remove(&block)
-                    && self.numbers.get(&block.0) == Some(&block.1)
-                {
-                    self.numbers.remove(&block.0);
-                }
-            }
-            Step::Forget(_) => {
-                self.standing.clear();
-                self.numbers.clear();
-                self.finalized = None;
-            }
-            Step::Finalize(_, number) => {
-                let content = Content::variant(number, 0);
-                if self.finalized.is_none_or(|(known, _)| known < content.number) {
-                    self.finalized = Some((content.number, content.hash));
-                }
-            }
-            Step::Reopen => self.drop_above_finalized(),
+            Step::Remove(_, part, block) => self.remove(part, block),
+            Step::DropHints(_, block) => dropped(block).for_each(|block| self.remove(Part::Header, block)),
+            Step::Reopen => {}
         }
     }
 
-    /// Drops blocks above the finalized block, because no node has confirmed them. Without a finalized block, forgets
-    /// all canonicity.
-    fn drop_above_finalized(&mut self) {
-        let Some((finalized, _)) = self.finalized else {
-            self.standing.clear();
-            self.numbers.clear();
-            return;
-        };
-        self.numbers.retain(|number, _| *number <= finalized.0);
-        for block in self.standing.extract_if(|block| block.0 > finalized.0) {
-            self.parts.entry(block).or_default().remove(&Part::Block);
+    fn remove(&mut self, part: Part, block: (u64, u64)) {
+        self.parts.entry(block).or_default().remove(&part);
+        if part == Part::Header && self.hints.get(&block.0) == Some(&block.1) {
+            self.hints.remove(&block.0);
         }
     }
 
     async fn agrees(&self, disk: &Disk, chain: ChainKey) {
-        assert_eq!(disk.finalized(chain).await.unwrap(), self.finalized);
-        for number in 0..NUMBERS {
-            let hash = self.numbers.get(&number).map(|variant| Content::variant(number, *variant).hash);
-            // Numbers above the finalized block are not served.
-            let hash = hash.filter(|_| self.finalized.is_some_and(|(at, _)| number <= at.0));
-            assert_eq!(disk.hash_at(chain, BlockNumber(number)).await.unwrap(), hash, "number {number}");
-            for variant in 0..VARIANTS {
-                let (block, content) = ((number, variant), Content::variant(number, variant));
-                for part in Part::ALL {
-                    let expected = self.parts.get(&block).is_some_and(|parts| parts.contains(&part));
-                    assert_eq!(found(disk, chain, part, &content).await, expected, "{part:?} of {block:?}");
-                }
-                for (nth, transaction) in (0..).zip(&content.transactions) {
-                    let expected =
-                        self.standing.contains(&block).then_some((content.number, TxPosition(nth)));
-                    assert_eq!(disk.place_of(chain, *transaction).await.unwrap(), expected, "{block:?}");
-                }
+        let hint = |number| Some(Content::variant(number, *self.hints.get(&number)?).home.block);
+        let hints = disk.hints(chain, BlockNumber(0), NUMBERS as usize).await.unwrap();
+        assert_eq!(hints, (0..NUMBERS).map(hint).collect::<Vec<_>>());
+        for block in (0..NUMBERS).flat_map(|number| (0..VARIANTS).map(move |variant| (number, variant))) {
+            let (content, parts) = (Content::variant(block.0, block.1), self.parts.get(&block));
+            let expected = |part| parts.is_some_and(|parts| parts.contains(&part));
+            for part in Part::ALL {
+                assert_eq!(found(disk, chain, part, &content).await, expected(part), "{part:?} of {block:?}");
             }
+            let transactions = if expected(Part::Block) { content.transactions.len() } else { 0 };
+            let count = parts.map_or(0, HashSet::len);
+            assert_eq!(has(disk, chain, &content).await, (count, transactions), "{block:?}");
         }
     }
 }
@@ -133,12 +104,11 @@ async fn take(disk: &Disk, step: Step) {
             disk.put(chain, Content::variant(number, variant).record(part)).await.unwrap();
         }
         Step::Remove(chain, part, (number, variant)) => {
-            disk.remove(chain, part, Content::variant(number, variant).hash).await.unwrap();
+            disk.remove(chain, part, Content::variant(number, variant).home.block).await.unwrap();
         }
-        Step::Forget(chain) => disk.forget_canonicity(chain).await.unwrap(),
-        Step::Finalize(chain, number) => {
-            let content = Content::variant(number, 0);
-            disk.note_finalized(chain, content.number, content.hash).await.unwrap();
+        Step::DropHints(chain, block) => {
+            let homes = dropped(block).map(|(number, variant)| Content::variant(number, variant).home);
+            disk.drop_hints(chain, homes.collect()).await.unwrap();
         }
         Step::Reopen => {}
     }
@@ -146,7 +116,7 @@ async fn take(disk: &Disk, step: Step) {
 
 fn chains(step: Step) -> &'static [ChainKey] {
     match step {
-        Step::Put(chain, ..) | Step::Remove(chain, ..) | Step::Forget(chain) | Step::Finalize(chain, _) => {
+        Step::Put(chain, ..) | Step::Remove(chain, ..) | Step::DropHints(chain, _) => {
             if chain == CHAIN {
                 &[CHAIN]
             } else {
@@ -181,7 +151,7 @@ proptest! {
                 for chain in chains(step) {
                     let model = models.entry(*chain).or_default();
                     model.take(step);
-                    if matches!(step, Step::Reopen | Step::Forget(_)) {
+                    if matches!(step, Step::Reopen | Step::DropHints(..)) {
                         model.agrees(disk, *chain).await;
                     }
                 }
@@ -224,19 +194,13 @@ proptest! {
 }
 
 async fn nothing_is_wrong(disk: &Disk, chain: ChainKey) {
-    for number in 0..NUMBERS {
-        let at = disk.hash_at(chain, BlockNumber(number)).await.unwrap();
-        let known = [0, 1].map(|variant| Content::variant(number, variant).hash);
-        assert!(at.is_none_or(|hash| known.contains(&hash)), "{at:?} at {number}");
-        for variant in 0..VARIANTS {
-            let content = Content::variant(number, variant);
-            for part in Part::ALL {
-                found(disk, chain, part, &content).await;
-            }
-            for (nth, transaction) in (0..).zip(&content.transactions) {
-                let place = disk.place_of(chain, *transaction).await.unwrap();
-                assert!(place.is_none_or(|place| place == (content.number, TxPosition(nth))), "{place:?}");
-            }
+    let hints = disk.hints(chain, BlockNumber(0), NUMBERS as usize).await.unwrap();
+    for (number, hint) in (0..NUMBERS).zip(hints) {
+        let variants = [0, 1].map(|variant| Content::variant(number, variant));
+        let is_known = |hash| variants.iter().any(|content| content.home.block == hash);
+        assert!(hint.is_none_or(is_known), "{hint:?} at {number}");
+        for content in &variants {
+            has(disk, chain, content).await;
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Time to open a directory.
 
 use bytesize::ByteSize;
-use holdfast::cache::tier::{Part, Tier};
+use holdfast::cache::tier::Part;
 use tokio::time::Instant;
 
-use super::{CHAIN, Directory, content::Content, found, put_both};
+use super::{CHAIN, Directory, content::Content, found, hint, put_all};
 
 #[tokio::test]
 #[ignore = "a measurement of seconds; tests/run --all runs it"]
@@ -16,14 +16,14 @@ async fn opening_time_grows_with_the_blocks() {
         let disk = directory.open(size);
         let started = Instant::now();
         for number in 0..blocks {
-            put_both(&disk, CHAIN, &Content::sized(number, 0, 200, 2_000)).await;
+            put_all(&disk, CHAIN, &Content::sized(number, 0, 200, 2_000)).await;
         }
         let wrote = started.elapsed();
         drop(disk);
         let started = Instant::now();
         let disk = directory.open(size);
         let last = Content::sized(blocks - 1, 0, 200, 2_000);
-        assert_eq!(disk.hash_at(CHAIN, last.number).await.unwrap(), Some(last.hash));
+        assert_eq!(hint(&disk, CHAIN, last.home.number).await, Some(last.home.block));
         let opened = started.elapsed();
         assert!(found(&disk, CHAIN, Part::Receipts, &last).await);
         let bytes = ByteSize(directory.bytes());
