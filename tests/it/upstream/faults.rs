@@ -74,6 +74,8 @@ async fn each_failure_has_its_code_and_status() {
             assert_eq!(node.calls_total(), 0);
             continue;
         }
+        // Waits until the pause after the rate limit is over: a call waits for one pause, but not for a second.
+        assert!(client.ask("eth_syncing", json!([])).await.is_ok());
         // A batch has status 200, and only the call that met the fault has an error.
         node.fail(fault.clone()).on(RECEIPT).once();
         let batch = json!([
