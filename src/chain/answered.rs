@@ -28,11 +28,6 @@ const CAP: usize = 4096;
 #[derive(Clone, Debug, Default)]
 pub(super) struct AnsweredNumbers(BTreeMap<BlockNumber, AnsweredNumber>);
 
-/// The blocks that lists of receipts name, by number. A list of receipts does not determine the block at a number, so
-/// they only help to find the cached list once the block is known.
-#[derive(Clone, Debug, Default)]
-pub(super) struct NamedByReceipts(BTreeMap<BlockNumber, (BlockHash, Stamp)>);
-
 // === impl AnsweredNumbers ===
 
 impl AnsweredNumbers {
@@ -74,6 +69,13 @@ impl AnsweredNumbers {
         }
     }
 
+    /// Removes the answer for `number` if it names another block, and was requested before `sent`.
+    pub(super) fn remove_other(&mut self, number: BlockNumber, hash: BlockHash, sent: Stamp) {
+        if self.get(number).is_some_and(|asked| asked.link.hash != hash && asked.sent.is_before(sent)) {
+            self.0.remove(&number);
+        }
+    }
+
     /// Keeps only the answers whose number passes `keep`.
     pub(super) fn retain(&mut self, keep: impl Fn(BlockNumber) -> bool) {
         self.0.retain(|number, _| keep(*number));
@@ -97,29 +99,6 @@ impl AnsweredNumbers {
         }
         // The window is the better source for the numbers that it contains.
         self.retain(|number| window.get(number).is_none());
-    }
-}
-
-// === impl NamedByReceipts ===
-
-impl NamedByReceipts {
-    pub(super) fn get(&self, number: BlockNumber) -> Option<BlockHash> {
-        self.0.get(&number).map(|(block, _)| *block)
-    }
-
-    /// Stores a block, unless the stored one was requested later.
-    pub(super) fn insert(&mut self, number: BlockNumber, block: BlockHash, sent: Stamp) {
-        if self.0.get(&number).is_none_or(|(_, known)| known.is_before(sent)) {
-            self.0.insert(number, (block, sent));
-        }
-        while self.0.len() > CAP {
-            let oldest = self.0.iter().min_by_key(|(_, (_, sent))| sent.order).map(|(number, _)| *number);
-            oldest.map(|number| self.0.remove(&number));
-        }
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
     }
 }
 
@@ -161,21 +140,5 @@ mod tests {
             answers.insert(asked(old[2], 2));
             assert_eq!(served(&answers), [hash(66)], "{order:?}: an answer to an older request arrives late");
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn newest_receipts_name_the_block_and_the_oldest_are_dropped() {
-        let (clock, mut named) = (Clock::default(), NamedByReceipts::default());
-        let block = |byte| BlockHash(B256::repeat_byte(byte));
-        let (earlier, later) = (clock.now(), clock.now());
-        named.insert(BlockNumber(1), block(2), later);
-        named.insert(BlockNumber(1), block(1), earlier);
-        assert_eq!(named.get(BlockNumber(1)), Some(block(2)));
-        for number in 2..=CAP as u64 + 1 {
-            named.insert(BlockNumber(number), block(3), clock.now());
-        }
-        assert_eq!((named.get(BlockNumber(1)), named.get(BlockNumber(2))), (None, Some(block(3))));
-        named.clear();
-        assert_eq!(named.get(BlockNumber(2)), None);
     }
 }

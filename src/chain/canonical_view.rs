@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use super::{
-    answered::{AnsweredNumbers, NamedByReceipts},
+    answered::AnsweredNumbers,
     branch::{Branch, Gap, Relation, lineage as ancestry},
     finality::Finality,
     placed::PlacedTransactions,
@@ -68,7 +68,6 @@ pub struct CanonicalView {
     /// Times at which the lowest number of the window rose, each with the lowest number until then.
     pub(super) outgrown: VecDeque<(Stamp, BlockNumber)>,
     pub(super) answered: AnsweredNumbers,
-    pub(super) named_by_receipts: NamedByReceipts,
     pub(super) placed: PlacedTransactions,
     pub(super) told: ToldBlocks,
     pub(super) safe: Option<TaggedBlock>,
@@ -105,7 +104,6 @@ impl CanonicalView {
             left: None,
             outgrown: VecDeque::new(),
             answered: AnsweredNumbers::default(),
-            named_by_receipts: NamedByReceipts::default(),
             placed: PlacedTransactions::default(),
             told: ToldBlocks::default(),
             safe: None,
@@ -361,29 +359,10 @@ impl CanonicalView {
         sent.is_some_and(|sent| sent.serves(arrival, self.rules.max_staleness))
     }
 
-    /// Returns the number of a block that an answer for a single transaction or receipt names.
-    pub fn placed_number(&self, block: BlockHash) -> Option<BlockNumber> {
-        self.placed.number_of(block)
-    }
-
-    /// Returns whether an answer for a single transaction or receipt names a block with this number.
-    pub fn has_placed(&self, number: BlockNumber) -> bool {
-        self.placed.newest_at(number).is_some()
-    }
-
-    /// Returns the block that the newest of these answers names, if it is recent enough for a call that arrived at
-    /// `arrival`, and the view knows no block at this number.
-    pub fn placed_at(&self, number: BlockNumber, arrival: Stamp) -> Option<BlockHash> {
-        let (block, sent) = self.placed.newest_at(number)?;
-        let is_unknown = self.lookup(number, arrival) == Lookup::Unknown && !self.is_above_shown(number);
-        (is_unknown && sent.serves(arrival, self.rules.max_staleness)).then_some(block)
-    }
-
-    /// Returns the hash that the last answer for this number named, even if that answer is old or was a list of receipts.
-    /// The hash is only a hint for finding cached content.
+    /// Returns the hash that the last answer for this number named, even if that answer is old. The hash is only a hint
+    /// for finding cached content.
     pub fn hint_at(&self, number: BlockNumber) -> Option<BlockHash> {
-        let answered = self.answered.get(number).map(|asked| asked.link.hash);
-        answered.or_else(|| self.named_by_receipts.get(number))
+        self.answered.get(number).map(|asked| asked.link.hash)
     }
 
     /// Returns the canonical block at `number`, as known for a call that arrived at `arrival`.

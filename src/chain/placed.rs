@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::Stamp;
-use crate::eth::{BlockHash, BlockNumber, TxHash};
+use crate::eth::{BlockHash, TxHash};
 
 /// Maximum number of stored answers: enough for the transactions that clients request within a second or two.
 const CAP: usize = 4096;
@@ -11,7 +11,6 @@ const CAP: usize = 4096;
 /// The block that an answer names for a transaction.
 #[derive(Clone, Copy, Debug)]
 struct Placed {
-    number: BlockNumber,
     block: BlockHash,
     sent: Stamp,
 }
@@ -32,11 +31,11 @@ pub(super) struct PlacedTransactions {
 
 impl PlacedTransactions {
     /// Stores an answer, unless the stored answer for the same transaction was requested later.
-    pub(super) fn insert(&mut self, transaction: TxHash, number: BlockNumber, block: BlockHash, sent: Stamp) {
+    pub(super) fn insert(&mut self, transaction: TxHash, block: BlockHash, sent: Stamp) {
         if self.placed.get(&transaction).is_some_and(|known| sent.is_before(known.sent)) {
             return;
         }
-        self.placed.insert(transaction, Placed { number, block, sent });
+        self.placed.insert(transaction, Placed { block, sent });
         self.order.push_back((transaction, sent.order));
         while self.order.len() > CAP {
             let Some((oldest, order)) = self.order.pop_front() else { break };
@@ -49,17 +48,6 @@ impl PlacedTransactions {
     /// Returns when the newest answer for `transaction` was requested, if that answer names `block`.
     pub(super) fn get(&self, transaction: TxHash, block: BlockHash) -> Option<Stamp> {
         self.placed.get(&transaction).filter(|placed| placed.block == block).map(|placed| placed.sent)
-    }
-
-    /// Returns the block in the newest answer that names a block with this number, and when it was requested.
-    pub(super) fn newest_at(&self, number: BlockNumber) -> Option<(BlockHash, Stamp)> {
-        let named = self.placed.values().filter(|placed| placed.number == number);
-        named.max_by_key(|placed| placed.sent.order).map(|placed| (placed.block, placed.sent))
-    }
-
-    /// Returns the number of a block that an answer names.
-    pub(super) fn number_of(&self, block: BlockHash) -> Option<BlockNumber> {
-        self.placed.values().find(|placed| placed.block == block).map(|placed| placed.number)
     }
 
     pub(super) fn clear(&mut self) {
@@ -84,14 +72,14 @@ mod tests {
         let (clock, mut placed) = (Clock::default(), PlacedTransactions::default());
         let block = |byte| BlockHash(B256::repeat_byte(byte));
         let (earlier, later) = (clock.now(), clock.now());
-        placed.insert(transaction(1), BlockNumber(5), block(5), earlier);
-        placed.insert(transaction(0), BlockNumber(6), block(6), earlier);
-        placed.insert(transaction(0), BlockNumber(7), block(7), later);
-        placed.insert(transaction(0), BlockNumber(6), block(6), earlier);
+        placed.insert(transaction(1), block(5), earlier);
+        placed.insert(transaction(0), block(6), earlier);
+        placed.insert(transaction(0), block(7), later);
+        placed.insert(transaction(0), block(6), earlier);
         assert_eq!(placed.get(transaction(0), block(7)), Some(later));
         // Drops the answer for transaction 1 and the first of the two for transaction 0.
         for other in 2..=CAP as u64 {
-            placed.insert(transaction(other), BlockNumber(8), block(8), clock.now());
+            placed.insert(transaction(other), block(8), clock.now());
         }
         assert_eq!(placed.get(transaction(1), block(5)), None);
         assert_eq!(placed.get(transaction(0), block(7)), Some(later));

@@ -252,25 +252,8 @@ impl Tracker {
         if self.counts(sent) && self.view.suspension.is_none() {
             self.agrees(number, block)?;
             self.is_in_time(number, sent)?;
-            self.view.placed.insert(transaction, number, block, sent);
-        }
-        Ok(())
-    }
-
-    /// Takes in the block that the receipts at `number` name, requested at `sent`. They do not determine the block at the
-    /// number.
-    ///
-    /// # Errors
-    /// If another block is tracked or final at that number.
-    pub fn observe_receipts(
-        &mut self,
-        number: BlockNumber,
-        block: BlockHash,
-        sent: Stamp,
-    ) -> Result<(), Contrary> {
-        self.agrees(number, block)?;
-        if self.counts(sent) && self.view.suspension.is_none() {
-            self.view.named_by_receipts.insert(number, block, sent);
+            self.view.answered.remove_other(number, block, sent);
+            self.view.placed.insert(transaction, block, sent);
         }
         Ok(())
     }
@@ -408,7 +391,6 @@ impl Tracker {
     fn invalidate_hints(&mut self, now: Stamp) {
         self.view.not_before = Some(now);
         self.view.answered.clear();
-        self.view.named_by_receipts.clear();
         self.view.placed.clear();
         self.view.safe = None;
         self.view.finalized_tag = None;

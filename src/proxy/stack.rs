@@ -8,7 +8,7 @@ use super::{
     call::{client_limit::ClientConcurrency, outcome::Answered, request::Request},
     config::Config,
     error::CallError,
-    head::{HeadTracker, SharedView},
+    head::{Canon, HeadTracker, SharedView},
     layers::{
         admit::AdmitLayer, cached::CachedLayer, composed::ComposedLayer, deadline::DeadlineLayer,
         measure::MeasureLayer, raw::RawTools,
@@ -16,9 +16,8 @@ use super::{
     logs::{IndexingLimit, LogTools},
     lookup::{CacheLookup, CacheState},
     miss::{
-        answer::Answerer, deflate::Deflater, existing::KnownToExist, fetch_answer::AnswerFetcher,
-        fetcher::Fetcher, forward::Forwarder, load::Loader, prefetch::Prefetcher, prove::Prover,
-        respond::Responder, store::Store,
+        answer::Answerer, content::ContentAnswerer, deflate::Deflater, existing::KnownToExist,
+        fetcher::Fetcher, forward::Forwarder, load::Loader, prove::Prover, respond::Responder, store::Store,
     },
     operate::{follower::Follower, inspect::Inspector, status::Status},
     parts::ProxyParts,
@@ -64,34 +63,18 @@ pub fn proxy(
     // Content.
     let state = Arc::new(CacheState::new(cache));
     let lookup = Arc::new(CacheLookup::new(state.clone(), view.clone(), verifier.clone(), metrics.clone()));
-    let store = Store::new(state.clone(), view.clone(), verifier.clone(), tiers.write_back().clone());
+    let store = Store::new(state.clone(), verifier.clone(), tiers.write_back().clone());
     let existing = KnownToExist::new(state.clone(), view.clone());
-    let fetcher = Arc::new(Fetcher::new(head.clone(), store.clone(), existing.clone(), &parts));
-    let loader =
-        Arc::new(Loader::new(tiers, head.clone(), state.clone(), store.clone(), config.chain_id, &parts));
+    let canon = Canon::new(head.clone(), metrics.clone());
+    let fetcher = Arc::new(Fetcher::new(canon, store.clone(), existing, &parts));
+    let loader = Arc::new(Loader::new(tiers, head.clone(), state.clone(), store, config.chain_id, &parts));
     // Misses.
-    let prover = Prover::new(fetcher.clone(), state.clone(), store.clone(), verifier.clone());
+    let prover = Prover::new(fetcher.clone());
     let forwarder = Forwarder::new(head.clone(), fetcher.clone(), prover.clone(), upstream.clone());
-    let prefetcher = Prefetcher::new(view.clone(), state.clone(), lookup.clone(), fetcher.clone());
-    let answers = AnswerFetcher {
-        head: head.clone(),
-        view: view.clone(),
-        state: state.clone(),
-        store,
-        existing,
-        fetcher: fetcher.clone(),
-        prover,
-        prefetcher,
-        forwarder: forwarder.clone(),
-        loader: loader.clone(),
-    };
+    let content =
+        ContentAnswerer::new(lookup.clone(), prover, forwarder.clone(), loader.clone(), metrics.clone());
     let concurrency = ClientConcurrency::new(config.fetches);
-    let answerer = Answerer {
-        answers,
-        lookup: lookup.clone(),
-        concurrency: concurrency.clone(),
-        metrics: metrics.clone(),
-    };
+    let answerer = Answerer::new(content, concurrency.clone());
     let reloadable = Reloadable::new(config, view.clone());
     let deflater = Deflater::new();
     let raw = RawTools::new(verifier.clone(), view.clone(), concurrency.clone());

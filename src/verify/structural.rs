@@ -123,7 +123,7 @@ pub fn single_transaction_at(
         At::Number(number) => equal("blockNumber", &number, &place.number)?,
         At::Tag(_) | At::Tx(_) => {}
     }
-    Ok(Verified::structurally(transaction.asked_in(asked)))
+    Ok(Verified::structurally(transaction))
 }
 
 /// Checks the hash of a block.

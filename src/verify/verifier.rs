@@ -21,8 +21,7 @@ use super::{
 use crate::{
     blocking::WorkPanic,
     eth::{
-        At, Block, BlockNumber, BlockWithHashes, Home, LogsCall, Part, Query, Receipts, SingleReceipt,
-        SingleTransaction,
+        At, Block, BlockNumber, BlockWithHashes, Home, LogsCall, Part, Query, Receipts, SingleTransaction,
     },
     log_throttle::LogThrottle,
 };
@@ -114,11 +113,6 @@ impl Verifier {
 
     pub(super) fn rules(&self) -> &ChainRules {
         &self.0.rules
-    }
-
-    /// Returns whether a single receipt agrees with its proved block, as far as the block alone can show.
-    pub fn agrees(&self, receipt: &Verified<SingleReceipt>, block: &Verified<Block>) -> bool {
-        prove::single_receipt(receipt.clone(), block).is_ok()
     }
 
     /// Returns whether clients get an error instead of content that is wrong, or that is not proved where a proof is

@@ -8,7 +8,7 @@ use super::{
     location::{ENTRY_BYTES, INDEXED_INLINE},
 };
 use crate::{
-    eth::{Block, BlockHash, BlockWithHashes, Home, Part, Receipts, SingleReceipt, TxHash, TxPosition},
+    eth::{Block, BlockHash, BlockWithHashes, Home, Part, Receipts, TxHash, TxPosition},
     verify::{Content, Verified},
 };
 
@@ -21,8 +21,8 @@ pub(super) enum Key {
     Block(BlockHash),
     BlockWithHashes(BlockHash),
     Receipts(BlockHash),
-    Transaction(BlockHash, TxPosition),
-    Receipt(BlockHash, TxPosition),
+    Transaction(TxHash),
+    Receipt(TxHash),
     Deflated(BlockHash, Part),
     LogIndex(BlockHash),
 }
@@ -60,10 +60,9 @@ impl Key {
             Content::BlockWithHashes(with_hashes) => Self::BlockWithHashes(with_hashes.hash()),
             Content::Receipts(receipts) => Self::Receipts(receipts.block()?),
             Content::Transaction(transaction) => {
-                let place = transaction.place()?;
-                Self::Transaction(place.block, place.index)
+                transaction.place().map(|_| Self::Transaction(transaction.hash()))?
             }
-            Content::Receipt(receipt) => Self::Receipt(receipt.place().block, receipt.place().index),
+            Content::Receipt(receipt) => Self::Receipt(receipt.hash()),
         })
     }
 }
@@ -88,13 +87,6 @@ impl Entity {
     pub(super) fn into_receipts(self) -> Option<Arc<Verified<Receipts>>> {
         match self.value {
             Value::Content(Content::Receipts(receipts)) => Some(receipts),
-            _ => None,
-        }
-    }
-
-    pub(super) fn into_receipt(self) -> Option<Arc<Verified<SingleReceipt>>> {
-        match self.value {
-            Value::Content(Content::Receipt(receipt)) => Some(receipt),
             _ => None,
         }
     }
@@ -131,16 +123,23 @@ impl Entity {
         match self.content() {
             Some(Content::Block(block)) => block.len(),
             Some(Content::Receipts(receipts)) => receipts.len(),
-            Some(Content::Transaction(_) | Content::Receipt(_)) => 1,
-            Some(Content::BlockWithHashes(_)) | None => 0,
+            // The key names the transaction of a single entry.
+            Some(Content::Transaction(_) | Content::Receipt(_) | Content::BlockWithHashes(_)) | None => 0,
         }
     }
 
-    /// Returns whether the entry holds this transaction, or its receipt, at this position.
-    pub(super) fn holds(&self, transaction: TxHash, index: TxPosition) -> bool {
-        match self.content() {
-            Some(Content::Block(block)) => block.transaction_hash(index) == Some(transaction),
-            _ => self.locations().contains(&(transaction, index)),
+    /// Returns the position of this transaction, or of its receipt, if the entry holds it at `index`, or alone.
+    pub(super) fn position(&self, transaction: TxHash, index: Option<TxPosition>) -> Option<TxPosition> {
+        match self.content()? {
+            Content::Block(block) => {
+                index.filter(|index| block.transaction_hash(*index) == Some(transaction))
+            }
+            Content::Receipts(receipts) => {
+                index.filter(|index| receipts.transaction_hash(*index) == Some(transaction))
+            }
+            Content::Transaction(single) => single.place().map(|place| place.index),
+            Content::Receipt(single) => Some(single.place().index),
+            Content::BlockWithHashes(_) => None,
         }
     }
 
@@ -157,11 +156,9 @@ impl Entity {
         match self.content() {
             Some(Content::Block(block)) => numbered(block.transaction_hashes().collect()),
             Some(Content::Receipts(receipts)) => numbered(receipts.transaction_hashes().collect()),
-            Some(Content::Transaction(transaction)) => {
-                transaction.place().map(|place| (transaction.hash(), place.index)).into_iter().collect()
+            Some(Content::Transaction(_) | Content::Receipt(_) | Content::BlockWithHashes(_)) | None => {
+                Vec::new()
             }
-            Some(Content::Receipt(receipt)) => vec![(receipt.hash(), receipt.place().index)],
-            Some(Content::BlockWithHashes(_)) | None => Vec::new(),
         }
     }
 }

@@ -34,12 +34,17 @@ impl Held {
 
     pub(super) fn new(key: Key, entity: &Entity) -> Self {
         let content = entity.content();
-        let single = content.filter(|content| content.is_single());
+        let transaction = match key {
+            Key::Transaction(hash) | Key::Receipt(hash) => {
+                entity.position(hash, None).map(|index| (hash, index))
+            }
+            _ => None,
+        };
         Self {
             key,
             kind: entity.kind(),
             home: *entity.home,
-            transaction: single.and_then(|_| entity.locations().first().copied()),
+            transaction,
             bytes: entity.weight() as u64,
             level: content.map(Content::level),
             origin: content.and_then(Content::origin).cloned(),

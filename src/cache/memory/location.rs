@@ -11,9 +11,8 @@ use crate::eth::{Home, TxHash, TxPosition};
 /// Number of shards. It is high enough that readers and writers of different transactions rarely contend.
 const SHARDS: usize = 64;
 
-/// Maximum number of entries per fingerprint. A transaction is in one block, or in a few after reorgs. At most four
-/// cache entries of a block contain it: the block, its receipts, the single transaction and the single receipt. A
-/// hostile block can list one transaction thousands of times. This limit keeps the time to insert and remove such a
+/// Maximum number of entries per fingerprint. A transaction is in one block, or in a few after reorgs. Two
+/// cache entries of a block contain it: the block and its receipts. A hostile block can list one transaction thousands of times. This limit keeps the time to insert and remove such a
 /// block linear.
 const MAX_PER_FINGERPRINT: usize = 16;
 

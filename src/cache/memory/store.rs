@@ -75,13 +75,10 @@ impl Cache {
         self.insert(Content::Block(block.clone()));
         self.remove_other_count(block.hash(), block.len());
         if block.is_proved() {
-            // The proved block replaces the block with hashes and the single transactions.
             self.store.invalidate(&Key::BlockWithHashes(block.hash()));
-            for index in (0..block.len() as u64).map(TxPosition) {
-                self.store.invalidate(&Key::Transaction(block.hash(), index));
-            }
-            self.remove_singles_elsewhere(block.hash(), block.transaction_hashes());
         }
+        // The block replaces them.
+        block.transaction_hashes().for_each(|transaction| self.remove_single(transaction));
         block
     }
 
@@ -90,15 +87,6 @@ impl Cache {
     fn remove_other_count(&self, block: BlockHash, transactions: usize) {
         if self.peek_receipts(block).is_some_and(|receipts| receipts.len() != transactions) {
             self.remove_unproved_receipts(block);
-        }
-    }
-
-    /// Removes single transactions and single receipts that place one of these transactions in another block. `block`
-    /// is proved to hold them all. Usually there are no such entries.
-    fn remove_singles_elsewhere(&self, block: BlockHash, transactions: impl Iterator<Item = TxHash>) {
-        let locations = transactions.flat_map(|transaction| self.locations(transaction));
-        for Location { home, index } in locations.filter(|location| location.home.block != block) {
-            self.remove_single(home.block, index);
         }
     }
 
@@ -119,47 +107,21 @@ impl Cache {
             return held;
         }
         self.insert(Content::Receipts(receipts.clone()));
-        if receipts.is_proved() {
-            for index in (0..receipts.len() as u64).map(TxPosition) {
-                self.store.invalidate(&Key::Receipt(block, index));
-            }
+        for transaction in receipts.transaction_hashes() {
+            self.store.invalidate(&Key::Receipt(transaction));
         }
         receipts
     }
 
-    /// Stores a single transaction, which was fetched without its block. Ignores a pending transaction.
-    pub fn insert_transaction(&self, transaction: &Arc<Verified<SingleTransaction>>) {
-        let Some(place) = transaction.place() else { return };
-        let known = self.single_transaction(place.block, place.index);
-        // Keep a cached transaction that was fetched by block and position, because the upstream vouched for its
-        // position.
-        if !known.is_some_and(|known| known.is_asked_of_block() && !transaction.is_asked_of_block()) {
-            self.insert(Content::Transaction(transaction.clone()));
-        }
+    /// Stores a transaction or a receipt that was fetched without its block. Ignores a pending transaction.
+    pub fn insert_single(&self, single: &Content) {
+        self.insert(single.clone());
     }
 
-    /// Stores a single receipt, which was fetched without the other receipts of its block.
-    pub fn insert_receipt(&self, receipt: &Arc<Verified<SingleReceipt>>) {
-        self.insert(Content::Receipt(receipt.clone()));
-    }
-
-    /// Removes the single transaction and the single receipt at this position of a block.
-    pub fn remove_single(&self, block: BlockHash, index: TxPosition) {
-        self.store.invalidate(&Key::Transaction(block, index));
-        self.store.invalidate(&Key::Receipt(block, index));
-    }
-
-    /// Returns the single receipts of a block, for an internal check.
-    pub fn single_receipts(&self, block: &Block) -> Vec<Arc<Verified<SingleReceipt>>> {
-        let single = |index| self.store.peek(&Key::Receipt(block.hash(), index))?.into_receipt();
-        (0..block.len() as u64).filter_map(|index| single(TxPosition(index))).collect()
-    }
-
-    /// Removes the single receipts of a block.
-    pub fn remove_single_receipts(&self, block: &Block) {
-        for index in (0..block.len() as u64).map(TxPosition) {
-            self.store.invalidate(&Key::Receipt(block.hash(), index));
-        }
+    /// Removes the single transaction and the single receipt with this transaction hash.
+    pub fn remove_single(&self, transaction: TxHash) {
+        self.store.invalidate(&Key::Transaction(transaction));
+        self.store.invalidate(&Key::Receipt(transaction));
     }
 
     /// Removes the receipts of a block, unless they are proved.
@@ -169,14 +131,10 @@ impl Cache {
         }
     }
 
-    /// Removes a block, its receipts, and the single entries at `index`.
-    pub fn remove(&self, block: BlockHash, index: Option<TxPosition>) {
+    /// Removes a block and its receipts.
+    pub fn remove(&self, block: BlockHash) {
         for key in [Key::Block(block), Key::BlockWithHashes(block), Key::Receipts(block)] {
             self.invalidate(key);
-        }
-        if let Some(index) = index {
-            self.store.invalidate(&Key::Transaction(block, index));
-            self.store.invalidate(&Key::Receipt(block, index));
         }
     }
 
@@ -210,25 +168,20 @@ impl Cache {
         self.store.peek(&Key::Receipts(hash))?.into_receipts()
     }
 
-    /// Returns a single transaction.
-    pub fn single_transaction(
-        &self,
-        block: BlockHash,
-        index: TxPosition,
-    ) -> Option<Arc<Verified<SingleTransaction>>> {
-        match self.store.get(&Key::Transaction(block, index))?.value {
+    /// Returns the single transaction with this hash.
+    pub fn single_transaction(&self, transaction: TxHash) -> Option<Arc<Verified<SingleTransaction>>> {
+        match self.store.get(&Key::Transaction(transaction))?.value {
             Value::Content(Content::Transaction(transaction)) => Some(transaction),
             _ => None,
         }
     }
 
-    /// Returns a single receipt.
-    pub fn single_receipt(
-        &self,
-        block: BlockHash,
-        index: TxPosition,
-    ) -> Option<Arc<Verified<SingleReceipt>>> {
-        self.store.get(&Key::Receipt(block, index))?.into_receipt()
+    /// Returns the single receipt of the transaction with this hash.
+    pub fn single_receipt(&self, transaction: TxHash) -> Option<Arc<Verified<SingleReceipt>>> {
+        match self.store.get(&Key::Receipt(transaction))?.value {
+            Value::Content(Content::Receipt(receipt)) => Some(receipt),
+            _ => None,
+        }
     }
 
     /// Returns whether the cache can serve this content from its own entry. A block with transaction hashes can also be
@@ -305,7 +258,7 @@ impl Cache {
             Key::Block(block) => (block, &[Part::Block, Part::BlockWithHashes]),
             Key::BlockWithHashes(block) => (block, &[Part::BlockWithHashes]),
             Key::Receipts(block) => (block, &[Part::Receipts]),
-            Key::Transaction(..) | Key::Receipt(..) | Key::Deflated(..) | Key::LogIndex(_) => return,
+            Key::Transaction(_) | Key::Receipt(_) | Key::Deflated(..) | Key::LogIndex(_) => return,
         };
         for part in parts {
             self.store.invalidate(&Key::Deflated(block, *part));
@@ -359,21 +312,17 @@ impl Cache {
 
     /// Returns the entries that hold a transaction or its receipt, with the position of the transaction in the block.
     pub fn held_of(&self, transaction: TxHash) -> Vec<(TxPosition, Held)> {
-        let mut held = Vec::new();
-        for place in self.locations(transaction) {
-            let (block, index) = (place.home.block, place.index);
-            let keys = [
-                Key::Block(block),
-                Key::Receipts(block),
-                Key::Transaction(block, index),
-                Key::Receipt(block, index),
-            ];
-            let entities = keys.into_iter().filter_map(|key| Some((key, self.store.peek(&key)?)));
+        let locations = self.locations(transaction);
+        let wholes = locations.iter().flat_map(|Location { home, index }| {
+            [Key::Block(home.block), Key::Receipts(home.block)].map(|key| (key, Some(*index)))
+        });
+        let singles = [Key::Transaction(transaction), Key::Receipt(transaction)].map(|key| (key, None));
+        let entities = wholes.chain(singles).filter_map(|(key, index)| {
+            let entity = self.store.peek(&key)?;
             // A location is a hint: only the content shows whether the location is right.
-            let own = entities.filter(|(_, entity)| entity.holds(transaction, index));
-            held.extend(own.map(|(key, entity)| (index, Held::new(key, &entity))));
-        }
-        held
+            Some((entity.position(transaction, index)?, Held::new(key, &entity)))
+        });
+        entities.collect()
     }
 
     /// Removes these entries and the entries made of them.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::{Home, ShapeError, members};
 use crate::{
-    eth::{At, BlockHash, BlockNumber, TxHash, TxPosition},
+    eth::{BlockHash, BlockNumber, TxHash, TxPosition},
     jsonrpc::Scanner,
 };
 
@@ -27,8 +27,6 @@ pub struct SingleTransaction {
     place: Option<Place>,
     /// Whether the transaction has a `blockNumber` but no `blockHash`.
     half_placed: bool,
-    /// The block in which the query named the transaction by its position.
-    asked_in: Option<At>,
 }
 
 /// A receipt that was fetched without its block.
@@ -78,7 +76,7 @@ impl SingleTransaction {
             _ => Some(Place::all(named.block, named.number, named.index)?),
         };
         let half_placed = place.is_none() && named.number.is_some();
-        Ok(Self { hash: named.hash, place, half_placed, asked_in: None, bytes: bytes.clone() })
+        Ok(Self { hash: named.hash, place, half_placed, bytes: bytes.clone() })
     }
 
     /// Returns the hash that the transaction claims to have.
@@ -90,22 +88,6 @@ impl SingleTransaction {
     /// number has no meaning.
     pub fn is_half_placed(&self) -> bool {
         self.half_placed
-    }
-
-    /// Marks the transaction as the answer to a query by its position in this block.
-    pub fn asked_in(self, block: At) -> Self {
-        Self { asked_in: Some(block), ..self }
-    }
-
-    /// Returns whether the transaction is the answer to a query by block hash and position. If it is not, only its own
-    /// members name its place.
-    pub fn is_asked_of_block(&self) -> bool {
-        matches!(self.asked_in, Some(At::Hash(_)))
-    }
-
-    /// Returns whether the transaction is the answer to a query by its position in the block at this number.
-    pub fn is_asked_at(&self, number: BlockNumber) -> bool {
-        self.asked_in == Some(At::Number(number))
     }
 
     /// Returns the transaction's location; `None` for a pending transaction.

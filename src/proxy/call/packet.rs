@@ -1,21 +1,17 @@
 //! State that the calls of one packet share. A packet is a single call or a batch.
 
-use std::{
-    collections::{HashMap, HashSet},
-    slice,
-    sync::OnceLock,
-};
+use std::{slice, sync::OnceLock};
 
 use parking_lot::Mutex;
 
 use crate::{
     chain::{Clock, Link, Stamp},
-    eth::{BlockHash, Part, Query, Tag, TxHash},
+    eth::{Query, Tag},
     proxy::call::{caller::Caller, read_call::ReadCall},
 };
 
 /// Context that the calls of a packet share. The calls have the same client and arrival time, and a tag stands for the
-/// same block in all of them. The number of calls for one block decides whether to prefetch that block.
+/// same block in all of them.
 ///
 /// A write splits a batch: the calls after the write get a new context.
 #[derive(Debug)]
@@ -26,7 +22,6 @@ pub struct PacketContext {
     /// Boxed to keep the context small, because most calls use no tag.
     pins: OnceLock<Box<Mutex<Pins>>>,
     calls: Calls,
-    wanted: OnceLock<HashMap<(Part, BlockHash), u32>>,
 }
 
 #[derive(Debug)]
@@ -85,7 +80,7 @@ impl PacketContext {
     }
 
     fn of(caller: Caller, calls: Calls) -> Self {
-        Self { caller, arrival: Mutex::default(), pins: OnceLock::new(), calls, wanted: OnceLock::new() }
+        Self { caller, arrival: Mutex::default(), pins: OnceLock::new(), calls }
     }
 
     /// Returns the calls in order.
@@ -202,31 +197,5 @@ impl PacketContext {
         let is_pinned = |tag: &Tag| matches!(tag, Tag::Latest | Tag::Safe | Tag::Finalized);
         let tags = self.queries().filter_map(Query::tag);
         is_pinned(&tag) && tags.filter(is_pinned).nth(1).is_some()
-    }
-
-    /// Returns how many distinct transactions or receipts (`part` says which) of `block` this packet asks for. `locate`
-    /// maps a transaction to its block.
-    pub(crate) fn answers_in_block(
-        &self,
-        part: Part,
-        block: BlockHash,
-        locate: impl Fn(TxHash) -> Option<BlockHash>,
-    ) -> u32 {
-        let counts = self.wanted.get_or_init(|| {
-            let mut counts = HashMap::new();
-            for part in [Part::Transaction, Part::Receipt] {
-                // Equal queries count as one.
-                let queries = self.queries().filter(|query| query.part == part);
-                let hashes: HashSet<_> = queries.filter_map(Query::transaction).collect();
-                // Skip a single query, which gives no reason to prefetch.
-                for hash in hashes.iter().filter(|_| hashes.len() > 1) {
-                    if let Some(block) = locate(*hash) {
-                        *counts.entry((part, block)).or_default() += 1;
-                    }
-                }
-            }
-            counts
-        });
-        counts.get(&(part, block)).copied().unwrap_or(1)
     }
 }

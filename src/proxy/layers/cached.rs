@@ -70,7 +70,7 @@ impl CachedLayer {
         {
             return Either::Right(None);
         }
-        match self.lookup.plan(query, packet) {
+        match self.lookup.plan(query, packet, None) {
             LookupPlan::Hit(answer) => Either::Left(self.lookup.hit(query, answer)),
             plan => Either::Right(Some(plan)),
         }

@@ -12,7 +12,6 @@ use tower::Service;
 
 use super::raw_content::{Named, WholeContent, is_lacking, is_nothing, quoted, unknown};
 use crate::{
-    chain::Stamp,
     eth::{At, BlockHash, Home, Part, Query, RawCall, RawForm, Tag, header_of_block},
     jsonrpc::{Answer, Params},
     proxy::{
@@ -23,7 +22,7 @@ use crate::{
             request::Request,
         },
         error::CallError,
-        head::SharedView,
+        head::{SharedView, Since},
     },
     verify::{Failure, Verifier, prove::raw},
 };
@@ -78,13 +77,6 @@ impl RawTools {
         Self { verifier, view, concurrency, places, encoded }
     }
 
-    /// Returns whether a block may have left the chain since `since`, or `tag` may no longer mean it.
-    fn may_have_left(&self, home: Home, tag: Option<Tag>, since: Stamp) -> bool {
-        let tracker = self.view.tracker();
-        let is_above = || tracker.head().is_some_and(|head| head.number < home.number) && !tracker.lags();
-        tracker.may_have_left(home.number, home.block, since) || (tag == Some(Tag::Latest) && is_above())
-    }
-
     /// Encodes a block or a list of receipts on the proof threads.
     async fn encode_whole(&self, caller: &Caller, whole: WholeContent) -> Result<Bytes, Unencoded> {
         let encoding = async {
@@ -119,7 +111,7 @@ where
             };
         }
         for _ in 0..MAX_ATTEMPTS {
-            let (since, head) = (self.tools.view.clock().now(), self.tools.view.tracker().head());
+            let since = Since::now(&self.tools.view, raw.query);
             let request = request.anew();
             let Answered { answer, outcome, .. } =
                 self.content.clone().call(request.for_content(raw.query)).await?;
@@ -159,12 +151,15 @@ where
                 At::Tag(tag) => !is_batch || request.packet().tag(tag).is_none(),
                 At::Hash(_) | At::Tx(_) => false,
             };
-            let left = |home| self.tools.may_have_left(home, raw.query.tag(), since);
+            // Also the answer that there is no such content is about a block.
+            let pinned = raw.query.tag().and_then(|tag| request.packet().tag(tag));
+            let pinned = pinned.map(|link| Home { number: link.number, block: link.hash });
+            let has_left = named.home().or(pinned).is_some_and(|home| since.has_left(&self.tools.view, home));
             // The node denies a block that it has just shown: it was reset, or the block left its chain.
             let is_denied = named.home().is_some() && is_nothing(request.call(), &answered.answer);
             // The content has passed this check; blocks of one node that has not moved need not link to each other.
-            let stands = || self.tools.view.tracker().is_at(head);
-            if depends && (is_denied || (named.home().is_some_and(left) && !stands())) {
+            let stands = || self.tools.view.tracker().is_at(since.head());
+            if depends && (is_denied || (has_left && !stands())) {
                 continue;
             }
             return Ok(answered);

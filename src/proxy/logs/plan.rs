@@ -22,7 +22,7 @@ use crate::{
             request::Request,
         },
         error::{CallError, LogLimit},
-        miss::{fetch_answer::denies, load::UpstreamState},
+        miss::{content::denies, load::UpstreamState},
     },
     upstream::is_about_size,
     verify::Verified,

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     cache::{Cache, Whole},
     chain::Lookup,
-    eth::{At, BlockHash, BlockNumber, Part, Query, Tag},
+    eth::{At, BlockHash, BlockNumber, Home, Part, Query, Tag},
     proxy::call::{
         outcome::Source,
         packet::PacketContext,
@@ -25,14 +25,15 @@ pub(super) struct BlockLookup<'a> {
     pub(super) entries: &'a Entries<'a>,
     pub(super) tags: &'a Tags<'a>,
     pub(super) packet: &'a PacketContext,
+    /// A block that the node has just shown to be canonical.
+    pub(super) shown: Option<Home>,
 }
 
 /// Block that a query names, as far as it is known.
 enum Resolved {
-    /// This block. If it is not `surely` still canonical, a fetch must name it by number.
+    /// This block; `at` is the number that named it.
     Known {
         hash: BlockHash,
-        surely: bool,
         at: Option<BlockNumber>,
     },
     /// This block, if a refresh confirms the view.
@@ -45,8 +46,6 @@ enum Resolved {
     /// An unknown block at this number.
     Ask(BlockNumber),
     Refresh(Tag),
-    ResolveTag,
-    FetchHead,
     Forward,
 }
 
@@ -76,7 +75,7 @@ impl BlockLookup<'_> {
         match self.tags.meaning(Tag::Latest) {
             TagMeaning::Block(head) => LookupPlan::Hit(CachedAnswer::of_number(head.number)),
             TagMeaning::Nothing => self.tags.unless_due(LookupPlan::Forward),
-            _ => LookupPlan::ResolveTag,
+            _ => LookupPlan::Refresh(Tag::Latest),
         }
     }
 
@@ -94,48 +93,36 @@ impl BlockLookup<'_> {
             }
             (_, false) => {
                 let with_hashes = self.entries.state.cache.block_with_hashes(hash)?;
-                let renew = self
-                    .entries
-                    .renews(Kind::Transactions, &with_hashes, with_hashes.header().number)
-                    .then_some(Query::new(Part::BlockWithHashes, hash));
+                let fetch = Query::new(Part::BlockWithHashes, hash);
+                let renew = self.entries.renews(fetch, &with_hashes, with_hashes.header().number);
                 let answer = CachedAnswer::cached(Part::BlockWithHashes, with_hashes.bytes(), renew);
                 Some(answer.of_whole(self.packet, || Some(Whole::block_with_hashes(&with_hashes))))
             }
             (None, true) => None,
         };
-        if !full && !derives {
-            return self.in_block(query, content);
-        }
-        match self.in_block(query.with_part(Part::Block), content) {
+        let part = if full || derives { Part::Block } else { Part::BlockWithHashes };
+        match self.in_block(query.at, part, part, content) {
             // Do not fetch a full block that cannot be cached.
-            LookupPlan::Fetch(whole) if !full && self.entries.is_uncacheable(whole) => {
-                LookupPlan::Fetch(whole.with_part(Part::BlockWithHashes))
+            LookupPlan::Fetch(whole, None) if !full && self.entries.is_uncacheable(whole) => {
+                LookupPlan::fetch(whole.with_part(Part::BlockWithHashes))
             }
             plan => plan,
         }
     }
 
+    /// Cuts the transaction out of its block, which costs one call like the transaction alone.
     fn transaction_in(&self, query: Query) -> LookupPlan {
         let Some(index) = query.index else { return LookupPlan::Forward };
-        let content = |hash| self.entries.transaction_answer(hash, index, None);
-        if self.entries.demands_proof(Kind::Transactions) {
-            return self.in_block(Query::new(Part::Block, query.at), content);
-        }
-        let plan = self.in_block(query, content);
-        match (&plan, query.number()) {
-            (LookupPlan::Fetch(alone), Some(number))
-                if alone.number().is_some() && self.entries.view.tracker().has_placed(number) =>
+        let content = |hash| self.entries.transaction_at(hash, index);
+        let is_cut = self.entries.state.derivations.allow(Part::Transaction);
+        match self.in_block(query.at, Part::Block, Part::Block, content) {
+            // An unproved block without a transaction at the index does not prove that there is none.
+            LookupPlan::Fetch(fetch, None)
+                if !is_cut || self.entries.is_uncacheable(fetch) || self.has_block(fetch.at) =>
             {
-                let recent = self.entries.transaction_at(number, index, self.tags.arrival);
-                // Without a recent answer to this query, an earlier single transaction named a block at this number, but
-                // does not prove which block is there.
-                let confirm = || LookupPlan::Confirm(Query::new(Part::Block, number), *alone);
-                recent.map_or_else(confirm, CachedAnswer::into_plan)
+                LookupPlan::fetch(query)
             }
-            // By number, `null` means that there is no transaction at the index. By a hash that only the view has
-            // named, it could also mean that the node has no such block.
-            (LookupPlan::Fetch(_), Some(_)) => LookupPlan::Fetch(query),
-            _ => plan,
+            plan => plan,
         }
     }
 
@@ -152,12 +139,21 @@ impl BlockLookup<'_> {
             let answer = CachedAnswer::cached(Part::Receipts, receipts.all(), renew);
             Some(answer.of_whole(self.packet, || Whole::receipts(&receipts)))
         };
-        match self.in_block(query, content) {
-            // Only the block proves its receipts.
-            LookupPlan::Fetch(alone)
-                if self.entries.demands_proof(Kind::Receipts) && !self.has_block(alone.at) =>
+        // The block shows where the receipts are, and proves them.
+        let is_unprovable = self.entries.demands(Kind::Receipts) == Demand::Structural;
+        let part = if is_unprovable { Part::BlockWithHashes } else { Part::Block };
+        match self.in_block(query.at, Part::Receipts, part, content) {
+            LookupPlan::Fetch(block, None)
+                if block.part == Part::Block && self.entries.is_uncacheable(block) =>
             {
-                LookupPlan::Prefetch(alone.with_part(Part::Block), alone)
+                LookupPlan::fetch(block.with_part(Part::BlockWithHashes))
+            }
+            LookupPlan::Fetch(receipts, None)
+                if receipts.part == Part::Receipts
+                    && self.entries.demands_proof(Kind::Receipts)
+                    && !self.has_block(receipts.at) =>
+            {
+                LookupPlan::fetch(receipts.with_part(Part::Block))
             }
             plan => plan,
         }
@@ -169,17 +165,17 @@ impl BlockLookup<'_> {
     }
 
     /// Answers a count from a proved block. Fetching the block costs no more calls than asking for the count.
-    fn count(&self, block: At, count: impl Fn(&Cache, BlockHash) -> Option<(usize, Part)>) -> LookupPlan {
+    fn count(&self, at: At, count: impl Fn(&Cache, BlockHash) -> Option<(usize, Part)>) -> LookupPlan {
         let content = |hash| {
             let (count, part) = count(&self.entries.state.cache, hash)?;
             Some(CachedAnswer::cached(part, quantity(count), None))
         };
-        let plan = self.in_block(Query::new(Part::Block, block), content);
+        let plan = self.in_block(at, Part::Block, Part::Block, content);
         if let LookupPlan::Hit(CachedAnswer { source: Source::View, .. }) = plan {
             // Above the head, nodes differ: some answer `null`, others with an error.
             return LookupPlan::Forward;
         }
-        let LookupPlan::Fetch(fetch) = plan else { return plan };
+        let LookupPlan::Fetch(fetch, _) = plan else { return plan };
         let is_futile = match self.entries.demands(Kind::Transactions) {
             Demand::Structural => true,
             // An unproved block has no count, and another fetch would not prove it.
@@ -189,83 +185,86 @@ impl BlockLookup<'_> {
         if is_futile { LookupPlan::Forward } else { plan }
     }
 
-    /// Answers from the content of the block that `fetch` names, or plans to fetch it.
-    fn in_block(&self, fetch: Query, content: impl Fn(BlockHash) -> Option<CachedAnswer>) -> LookupPlan {
-        match self.resolve(fetch.at) {
-            Resolved::Known { hash, at: Some(number), .. }
+    /// Answers from the content of a block, or plans to fetch `part` of it by its hash. If the block is unknown, plans to
+    /// fetch `by_number` at its number, which shows the block.
+    fn in_block(
+        &self,
+        at: At,
+        part: Part,
+        by_number: Part,
+        content: impl Fn(BlockHash) -> Option<CachedAnswer>,
+    ) -> LookupPlan {
+        let ask = |number| LookupPlan::fetch(Query::new(by_number, number));
+        match self.resolve(at) {
+            Resolved::Known { hash, at: Some(number) } | Resolved::Stale { hash, at: number }
                 if self.entries.is_at_other_number(hash, number) =>
             {
-                LookupPlan::Fetch(fetch.pinned(number))
+                ask(number)
             }
-            Resolved::Known { hash, surely, at } => match (content(hash), at) {
-                (Some(answer), _) => answer.into_plan(),
-                (None, Some(number)) if !surely => LookupPlan::Fetch(fetch.pinned(number)),
-                (None, _) => LookupPlan::Fetch(fetch.pinned(hash)),
+            Resolved::Known { hash, .. } => match content(hash) {
+                Some(answer) => answer.into(),
+                None => LookupPlan::fetch(Query::new(part, hash)),
             },
-            Resolved::Stale { hash, at } if self.entries.is_at_other_number(hash, at) => {
-                LookupPlan::Fetch(fetch.pinned(at))
+            // If the block is cached, a refresh shows whether it is still canonical. If not, one fetch by number shows that
+            // and brings the content.
+            Resolved::Stale { hash, .. } if content(hash).is_some() || self.has_block(At::Hash(hash)) => {
+                LookupPlan::Refresh(Tag::Latest)
             }
-            // If the content is cached, a refresh shows whether its block is still canonical. If not, one fetch by
-            // number shows that and brings the content.
-            Resolved::Stale { hash, at } => match content(hash) {
-                Some(_) => LookupPlan::Refresh(Tag::Latest),
-                None => LookupPlan::Fetch(fetch.pinned(at)),
-            },
+            Resolved::Stale { at: number, .. } => ask(number),
             Resolved::Nothing => LookupPlan::Hit(CachedAnswer::of_view(NULL)),
             Resolved::Ask(number) => {
                 // If the block that an earlier answer named at this number is cached, it is enough to fetch the block
                 // with hashes, to see whether the same block is still there.
+                let light = Query::new(Part::BlockWithHashes, number);
                 let hint = self.entries.view.tracker().hint_at(number);
-                let is_told = |hash| {
-                    !self.entries.demands_proof(Kind::Transactions) || self.entries.block_of(hash).is_some()
+                let is_told = |hash: &BlockHash| {
+                    !self.entries.demands_proof(Kind::Transactions) || self.has_block(At::Hash(*hash))
                 };
-                match hint.filter(|&hash| is_told(hash)).and_then(content) {
-                    Some(_) => {
-                        LookupPlan::Confirm(Query::new(Part::BlockWithHashes, number), fetch.pinned(number))
-                    }
-                    None => LookupPlan::Fetch(fetch.pinned(number)),
+                match hint.filter(is_told).and_then(content) {
+                    Some(_) if !self.entries.state.uncacheable.contains(light) => LookupPlan::fetch(light),
+                    _ => ask(number),
                 }
             }
             Resolved::Refresh(tag) => LookupPlan::Refresh(tag),
-            Resolved::ResolveTag => LookupPlan::ResolveTag,
-            Resolved::FetchHead => LookupPlan::FetchHead,
             Resolved::Forward => LookupPlan::Forward,
         }
     }
 
     fn resolve(&self, block: At) -> Resolved {
-        match block {
-            At::Hash(hash) => Resolved::Known { hash, surely: true, at: None },
-            At::Tx(_) => Resolved::Forward,
-            At::Tag(tag) => self.tagged(tag),
-            At::Number(number) => {
-                let tracker = self.entries.view.tracker();
-                let at = Some(number);
-                match tracker.lookup(number, self.tags.arrival) {
-                    Lookup::Final(hash) | Lookup::Tracked { hash, fresh: true } => {
-                        Resolved::Known { hash, surely: true, at }
-                    }
-                    Lookup::Tracked { hash, fresh: false } => Resolved::Stale { hash, at: number },
-                    Lookup::Asked(hash) => Resolved::Known { hash, surely: false, at },
-                    Lookup::Above { fresh: true } => Resolved::Nothing,
-                    Lookup::Above { fresh: false } => Resolved::Refresh(Tag::Latest),
-                    Lookup::Unknown if tracker.is_suspended() && tracker.may_refresh(self.tags.arrival) => {
-                        Resolved::Refresh(Tag::Latest)
-                    }
-                    Lookup::Unknown if tracker.is_suspended() => Resolved::Forward,
-                    Lookup::Unknown if tracker.head().is_none() => Resolved::FetchHead,
-                    Lookup::Unknown => Resolved::Ask(number),
-                }
+        let number = match block {
+            At::Hash(hash) => return Resolved::Known { hash, at: None },
+            At::Tx(_) => return Resolved::Forward,
+            At::Tag(tag) => return self.tagged(tag),
+            At::Number(number) => number,
+        };
+        let at = Some(number);
+        if let Some(shown) = self.shown.filter(|shown| shown.number == number) {
+            return Resolved::Known { hash: shown.block, at };
+        }
+        let tracker = self.entries.view.tracker();
+        let is_suspended = tracker.is_suspended();
+        match tracker.lookup(number, self.tags.arrival) {
+            Lookup::Final(hash) | Lookup::Tracked { hash, fresh: true } | Lookup::Asked(hash) => {
+                Resolved::Known { hash, at }
             }
+            Lookup::Tracked { hash, fresh: false } => Resolved::Stale { hash, at: number },
+            Lookup::Above { fresh: true } => Resolved::Nothing,
+            Lookup::Above { fresh: false } => Resolved::Refresh(Tag::Latest),
+            Lookup::Unknown if is_suspended && tracker.may_refresh(self.tags.arrival) => {
+                Resolved::Refresh(Tag::Latest)
+            }
+            Lookup::Unknown if is_suspended => Resolved::Forward,
+            Lookup::Unknown if tracker.head().is_none() => Resolved::Refresh(Tag::Latest),
+            Lookup::Unknown => Resolved::Ask(number),
         }
     }
 
     fn tagged(&self, tag: Tag) -> Resolved {
         match self.tags.meaning(tag) {
-            TagMeaning::Block(link) => Resolved::Known { hash: link.hash, surely: true, at: None },
+            TagMeaning::Block(link) => Resolved::Known { hash: link.hash, at: None },
             TagMeaning::Nothing if self.tags.is_refresh_due() => Resolved::Refresh(Tag::Latest),
             TagMeaning::Nothing => Resolved::Forward,
-            _ => Resolved::ResolveTag,
+            _ => Resolved::Refresh(tag),
         }
     }
 }

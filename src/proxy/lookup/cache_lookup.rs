@@ -8,13 +8,12 @@ use super::{
     compress::Compressor,
     entries::Entries,
     plan::{CachedAnswer, LookupPlan},
-    prefetch::PrefetchCounter,
     state::CacheState,
     tags::{TagMeaning, Tags},
 };
 use crate::{
     chain::Link,
-    eth::{Query, Tag},
+    eth::{Home, Query, Tag},
     jsonrpc::Answer,
     proxy::{
         call::{
@@ -33,7 +32,6 @@ pub(crate) struct CacheLookup {
     state: Arc<CacheState>,
     view: Arc<SharedView>,
     verifier: Verifier,
-    prefetch: PrefetchCounter,
     compressor: Compressor,
 }
 
@@ -47,28 +45,22 @@ impl CacheLookup {
         metrics: Metrics,
     ) -> Self {
         let compressor = Compressor::new(state.cache.clone(), metrics);
-        Self { state, view, verifier, prefetch: PrefetchCounter::new(), compressor }
+        Self { state, view, verifier, compressor }
     }
 
-    /// Returns the counter of single fetches.
-    pub(crate) fn prefetch(&self) -> &PrefetchCounter {
-        &self.prefetch
-    }
-
-    /// Answers a query from the cache, or plans the miss.
-    pub(crate) fn plan(&self, query: Query, packet: &PacketContext) -> LookupPlan {
+    /// Answers a query from the cache, or plans the next step of a miss. `shown` is a block that the node has just shown to
+    /// be canonical.
+    pub(crate) fn plan(&self, query: Query, packet: &PacketContext, shown: Option<Home>) -> LookupPlan {
         let (entries, tags) = (self.entries(), Tags::new(&self.view, packet));
         let (entries, tags) = (&entries, &tags);
         let plan = match query.transaction() {
-            Some(hash) => {
-                TransactionLookup { entries, tags, packet, prefetch: &self.prefetch }.plan(query, hash)
-            }
-            None => BlockLookup { entries, tags, packet }.plan(query),
+            Some(hash) => TransactionLookup { entries, tags, shown }.plan(query, hash),
+            None => BlockLookup { entries, tags, packet, shown }.plan(query),
         };
         match (plan, query.tag(), tags.pinned.get()) {
             // Another call found meanwhile that this block left the chain.
             (LookupPlan::Hit(_), Some(tag), Some(link)) if !packet.commit(tag, link) => {
-                LookupPlan::ResolveTag
+                LookupPlan::Refresh(tag)
             }
             (plan, ..) => plan,
         }

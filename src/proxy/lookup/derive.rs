@@ -12,7 +12,7 @@ use tracing::warn;
 
 use crate::{
     cache::Cache,
-    eth::{Block, Part, Receipts, TxPosition},
+    eth::{Block, BlockHash, Part, Place, Receipts, TxPosition},
     proxy::call::slice::hashes_only,
     verify::Content,
 };
@@ -45,9 +45,11 @@ impl Derivations {
                 if let Some(with_hashes) = cache.block_with_hashes(block.hash()) {
                     self.settle(Part::BlockWithHashes, &hashes_only(block), &with_hashes.bytes());
                 }
-                for index in (0..block.len() as u64).map(TxPosition) {
-                    if let Some(single) = cache.single_transaction(block.hash(), index) {
-                        self.compare_transaction(block, index, &single.bytes());
+                for (index, transaction) in block.transaction_hashes().enumerate() {
+                    let single = cache.single_transaction(transaction);
+                    let single = single.filter(|single| is_in(single.place(), block.hash()));
+                    if let Some(single) = single {
+                        self.compare_transaction(block, TxPosition(index as u64), &single.bytes());
                     }
                 }
             }
@@ -57,11 +59,12 @@ impl Derivations {
                 }
             }
             Content::Receipts(receipts) => {
-                for index in (0..receipts.len() as u64).map(TxPosition) {
-                    if let Some(single) =
-                        receipts.block().and_then(|block| cache.single_receipt(block, index))
-                    {
-                        self.compare_receipt(receipts, index, &single.bytes());
+                let Some(block) = receipts.block() else { return };
+                for (index, transaction) in receipts.transaction_hashes().enumerate() {
+                    let single = cache.single_receipt(transaction);
+                    let single = single.filter(|single| is_in(Some(single.place()), block));
+                    if let Some(single) = single {
+                        self.compare_receipt(receipts, TxPosition(index as u64), &single.bytes());
                     }
                 }
             }
@@ -112,6 +115,10 @@ fn name(part: Part) -> &'static str {
         Part::Receipt => "receipt",
         _ => "transaction",
     }
+}
+
+fn is_in(place: Option<Place>, block: BlockHash) -> bool {
+    place.is_some_and(|place| place.block == block)
 }
 
 /// Returns whether two JSON texts are equal apart from member order and white space.

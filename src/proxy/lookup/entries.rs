@@ -6,7 +6,6 @@ use bytes::Bytes;
 
 use super::{plan::CachedAnswer, state::CacheState};
 use crate::{
-    chain::Stamp,
     eth::{Block, BlockHash, BlockNumber, Home, Part, Query, Receipts, TxHash, TxPosition},
     proxy::{call::slice::NULL, head::SharedView},
     verify::{Demand, Kind, Verified, Verifier},
@@ -34,89 +33,60 @@ impl<'a> Entries<'a> {
 
     pub(super) fn block_answer(&self, block: &Verified<Block>, bytes: Bytes) -> CachedAnswer {
         let header = block.header();
-        let renew = self
-            .renews(Kind::Transactions, block, header.number)
-            .then_some(Query::new(Part::Block, header.hash));
+        let renew = self.renews(Query::new(Part::Block, header.hash), block, header.number);
         CachedAnswer::cached(Part::Block, bytes, renew)
     }
 
-    /// Answers with a transaction from its cached block, or with a single transaction. A query by hash names the
-    /// transaction. A query by index is answered with `null` if a proved block has no transaction at that index.
-    pub(super) fn transaction_answer(
-        &self,
-        hash: BlockHash,
-        index: TxPosition,
-        named: Option<TxHash>,
-    ) -> Option<CachedAnswer> {
-        if self.state.derivations.allow(Part::Transaction)
-            && let Some(block) = self.block_of(hash)
-        {
-            return match block.transaction(index) {
-                Some(bytes) => Some(self.block_answer(&block, bytes)),
-                None if named.is_none() && block.is_proved() => {
-                    Some(CachedAnswer::cached(Part::Block, NULL, None))
-                }
-                None => None,
-            };
+    /// Returns the transaction at a position of a cached block; `null` if a proved block has none there.
+    pub(super) fn transaction_at(&self, hash: BlockHash, index: TxPosition) -> Option<CachedAnswer> {
+        let block = self.block_of(hash).filter(|_| self.state.derivations.allow(Part::Transaction))?;
+        match block.transaction(index) {
+            Some(bytes) => Some(self.block_answer(&block, bytes)),
+            None => block.is_proved().then(|| CachedAnswer::cached(Part::Block, NULL, None)),
         }
-        // The index of a single transaction is unverified. So the transaction answers a query by index only if the node
-        // was asked for this index, and a query by hash only if it has that hash.
-        let single = self.state.cache.single_transaction(hash, index)?;
-        if !named.map_or(single.is_asked_of_block(), |named| single.hash() == named) {
-            return None;
-        }
-        let number = single.place()?.number;
-        let renew =
-            self.renews(Kind::Transactions, &single, number).then_some(Query::transaction_in(hash, index));
-        Some(CachedAnswer::cached(Part::Transaction, single.bytes(), renew))
     }
 
-    /// Returns a single transaction as the answer for this number and index, if the node gave it as the answer to that, and
-    /// no newer answer names another block.
-    pub(super) fn transaction_at(
-        &self,
-        number: BlockNumber,
-        index: TxPosition,
-        arrival: Stamp,
-    ) -> Option<CachedAnswer> {
-        let block = self.view.tracker().placed_at(number, arrival)?;
-        let single = self.state.cache.single_transaction(block, index)?;
-        let is_recent = self.view.tracker().is_placed(single.hash(), block, arrival);
-        let answer = self.transaction_answer(block, index, Some(single.hash()));
-        answer.filter(|_| single.is_asked_at(number) && is_recent)
+    /// Returns the receipt at a position of cached receipts.
+    pub(super) fn receipt_at(&self, hash: BlockHash, index: TxPosition) -> Option<CachedAnswer> {
+        let receipts = self.receipts_of(hash).filter(|_| self.state.derivations.allow(Part::Receipt))?;
+        let renew = self.receipts_renew(&receipts);
+        Some(CachedAnswer::cached(Part::Receipts, receipts.receipt(index)?, renew))
     }
 
-    pub(super) fn receipt_answer(
-        &self,
-        transaction: TxHash,
-        hash: BlockHash,
-        index: TxPosition,
-    ) -> Option<CachedAnswer> {
-        if self.state.derivations.allow(Part::Receipt)
-            && let Some(receipts) = self.receipts_of(hash)
-        {
-            let renew = self.receipts_renew(&receipts);
-            return Some(CachedAnswer::cached(Part::Receipts, receipts.receipt(index)?, renew));
-        }
-        // A single receipt with a false block hash may be stored at the place of another transaction.
-        let single =
-            self.state.cache.single_receipt(hash, index).filter(|single| single.hash() == transaction)?;
-        let renew = self
-            .renews(Kind::Receipts, &single, single.place().number)
-            .then_some(Query::new(Part::Receipt, transaction));
-        Some(CachedAnswer::cached(Part::Receipt, single.bytes(), renew))
+    /// Returns a transaction or a receipt that was fetched without its block, and the block that it names.
+    pub(super) fn single(&self, part: Part, transaction: TxHash) -> Option<(Home, CachedAnswer)> {
+        let query = Query::new(part, transaction);
+        let (home, bytes, renews) = if part == Part::Receipt {
+            let single = self.state.cache.single_receipt(transaction)?;
+            let home = single.place().home();
+            (home, single.bytes(), self.renews(query, &single, home.number))
+        } else {
+            let single = self.state.cache.single_transaction(transaction)?;
+            let home = single.place()?.home();
+            (home, single.bytes(), self.renews(query, &single, home.number))
+        };
+        Some((home, CachedAnswer::cached(part, bytes, renews)))
     }
 
     pub(super) fn receipts_renew(&self, receipts: &Verified<Receipts>) -> Option<Query> {
         let Home { block, number } = receipts.named_home()?;
-        self.renews(Kind::Receipts, receipts, number).then_some(Query::new(Part::Receipts, block))
+        self.renews(Query::new(Part::Receipts, block), receipts, number)
     }
 
-    /// Returns whether to fetch an entry again: entries of this kind get only structural checks, this one is unproved
-    /// and was requested before its block became final, and the block is final now. Nodes make most mistakes about new
-    /// blocks.
-    pub(super) fn renews<T>(&self, kind: Kind, content: &Verified<T>, number: BlockNumber) -> bool {
-        self.demands(kind) == Demand::Structural && !content.lasts() && self.view.tracker().is_final(number)
+    /// Returns `query` if it should fetch an entry again: entries of its kind get only structural checks, this one is
+    /// unproved and was requested before its block became final, and the block is final now. Nodes make most mistakes about
+    /// new blocks. If the fetch was useless, the next one is due after a minute.
+    pub(super) fn renews<T>(
+        &self,
+        query: Query,
+        content: &Verified<T>,
+        number: BlockNumber,
+    ) -> Option<Query> {
+        let is_due = self.demands(Kind::of(query.part)) == Demand::Structural
+            && !content.lasts()
+            && self.view.tracker().is_final(number)
+            && !self.state.uncacheable.contains(query);
+        is_due.then_some(query)
     }
 
     pub(super) fn demands(&self, kind: Kind) -> Demand {

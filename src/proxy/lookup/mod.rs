@@ -8,7 +8,6 @@
 //! entries         turns cached entries into answers
 //! tags            resolves tags to blocks
 //! plan            a hit, or the plan for a miss
-//! prefetch        when a whole block is cheaper than its parts
 //! compress        compressed answers
 //! state           the stores that lookups read and misses write
 //! absence         receipts that do not exist yet
@@ -26,7 +25,6 @@ pub(super) mod derive;
 mod entries;
 mod node_support;
 mod plan;
-mod prefetch;
 mod state;
 mod tags;
 mod uncacheable;

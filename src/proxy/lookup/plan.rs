@@ -1,4 +1,4 @@
-//! The result of a lookup: a hit, or the plan for a miss.
+//! The result of a lookup: a hit, or the next step of a miss.
 
 use bytes::Bytes;
 
@@ -16,22 +16,11 @@ pub(crate) const WORTHWHILE: usize = 1024;
 pub(crate) enum LookupPlan {
     /// Answer with this cached entry.
     Hit(CachedAnswer),
-    /// Refresh this tag: with a fresh view the cache can answer.
+    /// Refresh the block of this tag: the view does not know it, or is stale.
     Refresh(Tag),
-    /// Resolve the call's tag to a block.
-    ResolveTag,
-    /// Fetch a first head: the view is empty.
-    FetchHead,
-    /// Fetch this content.
-    Fetch(Query),
-    /// Fetch the whole that contains the answer, because more of it is likely to be read. If that fails, fetch the
-    /// second query.
-    Prefetch(Query, Query),
-    /// Fetch the block at the number of a cached entry, to see whether the entry is canonical. If that fails, fetch
-    /// the second query.
-    Confirm(Query, Query),
-    /// Fetch an unproved entry again, because it has become final since. If that fails, answer with this entry.
-    Renew(Query, CachedAnswer),
+    /// Fetch the content of a known block by its hash, the block at an unknown number, or a transaction or receipt at an
+    /// unknown place. If that fails, answer with this entry, which would better be fetched again.
+    Fetch(Query, Option<CachedAnswer>),
     /// Forward the call: no cached entry can answer it.
     Forward,
 }
@@ -44,7 +33,32 @@ pub(crate) struct CachedAnswer {
     /// The text whose compressed form serves clients that accept gzip.
     pub(crate) whole: Option<Whole>,
     /// Query to fetch the entry again, if that is due.
-    pub(super) renew: Option<Query>,
+    pub(crate) renew: Option<Query>,
+}
+
+// === impl LookupPlan ===
+
+impl LookupPlan {
+    pub(super) fn fetch(query: Query) -> Self {
+        Self::Fetch(query, None)
+    }
+
+    /// Returns the answer of a hit, or the entry to answer with if it cannot be fetched again.
+    pub(crate) fn answer(self) -> Option<CachedAnswer> {
+        match self {
+            Self::Hit(answer) | Self::Fetch(_, Some(answer)) => Some(answer),
+            Self::Refresh(_) | Self::Fetch(_, None) | Self::Forward => None,
+        }
+    }
+}
+
+impl From<CachedAnswer> for LookupPlan {
+    fn from(answer: CachedAnswer) -> Self {
+        match answer.renew {
+            Some(fetch) => Self::Fetch(fetch, Some(answer)),
+            None => Self::Hit(answer),
+        }
+    }
 }
 
 // === impl CachedAnswer ===
@@ -70,13 +84,5 @@ impl CachedAnswer {
             return self;
         }
         Self { whole: whole(), ..self }
-    }
-
-    /// Returns the plan for this answer: a hit, or a renewal if one is due.
-    pub(super) fn into_plan(self) -> LookupPlan {
-        match self.renew {
-            Some(fetch) => LookupPlan::Renew(fetch, self),
-            None => LookupPlan::Hit(self),
-        }
     }
 }

@@ -62,7 +62,13 @@ impl KnownToExist {
         };
         let lists = |block| cache.block_with_hashes(block).is_some_and(|block| block.lists(transaction));
         let in_newest = newest.into_iter().find(|known| known.block.is_some_and(lists));
-        in_newest.or_else(|| locations.iter().find_map(|at| self.newly_final(at.home.number)))
+        let singles = [
+            cache.single_transaction(transaction).and_then(|single| single.place()),
+            cache.single_receipt(transaction).map(|single| single.place()),
+        ];
+        let singles = singles.into_iter().flatten().map(|place| place.number);
+        let mut numbers = locations.iter().map(|at| at.home.number).chain(singles);
+        in_newest.or_else(|| numbers.find_map(|number| self.newly_final(number)))
     }
 
     /// Returns the number of transactions of a block, if the block is cached in any form.
@@ -86,8 +92,7 @@ impl KnownToExist {
         };
         let known_as = |hash: BlockHash| {
             let number = asked.query.number().or_else(|| Some(view.cached_link(hash)?.number));
-            let number = number.or_else(|| view.tracker().tracked_number(hash));
-            let number = number.or_else(|| view.tracker().placed_number(hash))?;
+            let number = number.or_else(|| view.tracker().tracked_number(hash))?;
             let known = known_at(number).filter(|known| known.block == Some(hash));
             // A client may ask for an orphan by its hash.
             known.or_else(|| self.newly_final(number).filter(|_| !asked.query.names_hash()))

@@ -6,17 +6,13 @@ use futures_util::future::BoxFuture;
 
 use super::{existing::KnownToExist, store::Store};
 use crate::{
-    chain::{Contrary, Link, Stamp},
-    eth::{At, Block, BlockNumber, Home, LogsCall, Part, Place, Query, Tag, TxHash},
+    chain::Stamp,
+    eth::{At, Block, BlockNumber, LogsCall, Part, Query, Tag},
     jsonrpc::Answer,
     proxy::{
-        call::{
-            outcome::Outcome,
-            single_flight::{Coalesce, Shared},
-        },
-        head::{HeadTracker, SharedView, StoreHead, known::KnownAt},
+        call::single_flight::{Coalesce, Shared},
+        head::{Canon, SharedView, StoreHead, known::KnownAt},
         lookup::CacheState,
-        metrics::Metrics,
         parts::ProxyParts,
     },
     upstream::{AcceptedAnswer, Call, Requirements, Upstream, UpstreamError},
@@ -40,14 +36,11 @@ type AnyEndpoint = bool;
 /// Fetches content, with one upstream call for equal fetches.
 #[derive(Debug)]
 pub(crate) struct Fetcher {
-    head: Arc<HeadTracker>,
-    view: Arc<SharedView>,
-    state: Arc<CacheState>,
+    canon: Canon,
     existing: KnownToExist,
     store: Store,
     upstream: Upstream,
     verifier: Verifier,
-    metrics: Metrics,
     flights: Coalesce<Flight, Result<Fetched, UpstreamError>>,
     searches: Coalesce<LogSearch, Result<FoundByNode, UpstreamError>>,
 }
@@ -96,26 +89,34 @@ pub(super) fn canonical(query: Query, sent: Stamp) -> Option<Stamp> {
 // === impl Fetcher ===
 
 impl Fetcher {
-    pub(crate) fn new(
-        head: Arc<HeadTracker>,
-        store: Store,
-        existing: KnownToExist,
-        parts: &ProxyParts,
-    ) -> Self {
-        let ProxyParts { upstream, verifier, metrics, .. } = parts.clone();
-        let (view, state) = (head.view().clone(), existing.state().clone());
-        Self {
-            head,
-            view,
-            state,
-            existing,
-            store,
-            upstream,
-            verifier,
-            metrics,
-            flights: Coalesce::default(),
-            searches: Coalesce::default(),
-        }
+    pub(crate) fn new(canon: Canon, store: Store, existing: KnownToExist, parts: &ProxyParts) -> Self {
+        let ProxyParts { upstream, verifier, .. } = parts.clone();
+        let (flights, searches) = (Coalesce::default(), Coalesce::default());
+        Self { canon, existing, store, upstream, verifier, flights, searches }
+    }
+
+    pub(crate) fn canon(&self) -> &Canon {
+        &self.canon
+    }
+
+    pub(crate) fn view(&self) -> &Arc<SharedView> {
+        self.canon.view()
+    }
+
+    pub(crate) fn state(&self) -> &Arc<CacheState> {
+        self.existing.state()
+    }
+
+    pub(super) fn existing(&self) -> &KnownToExist {
+        &self.existing
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(crate) fn verifier(&self) -> &Verifier {
+        &self.verifier
     }
 
     /// Fetches content for a client's call, or joins a fetch that is recent enough for this arrival.
@@ -126,7 +127,7 @@ impl Fetcher {
     ) -> Result<Shared<Fetched>, UpstreamError> {
         let shared = self.fetch_ahead(query, arrival).await?;
         if let Fetched::Content(Content::Block(block)) = &shared.value {
-            self.head.note_full_fetch(block.hash());
+            self.canon.head().note_full_fetch(block.hash());
         }
         Ok(shared)
     }
@@ -139,7 +140,7 @@ impl Fetcher {
     ) -> Result<Shared<Fetched>, UpstreamError> {
         let shared = self.join_or_start(query, arrival, query.names_hash()).await?;
         // Content by hash never changes, but its absence can: an older fetch may have found none.
-        let staleness = self.view.tracker().rules().max_staleness;
+        let staleness = self.view().tracker().rules().max_staleness;
         let aged = query.names_hash() && shared.joined && !shared.sent.serves(arrival, staleness);
         if aged && matches!(shared.value, Fetched::Other(_)) {
             return self.join_or_start(query, arrival, false).await;
@@ -154,7 +155,11 @@ impl Fetcher {
         whenever_sent: bool,
     ) -> Result<Shared<Fetched>, UpstreamError> {
         let may_join = |sent| {
-            if whenever_sent { !self.view.is_before_write(sent) } else { self.view.may_join(sent, arrival) }
+            if whenever_sent {
+                !self.view().is_before_write(sent)
+            } else {
+                self.view().may_join(sent, arrival)
+            }
         };
         let shared = self.share((query, false), may_join).await?;
         // `Busy` concerns the caller that started the fetch; this one may still get a slot.
@@ -172,8 +177,8 @@ impl Fetcher {
         self: &Arc<Self>,
         query: Query,
     ) -> Result<Shared<Fetched>, UpstreamError> {
-        let arrival = self.view.clock().now();
-        let may_join = |sent| self.view.may_join(sent, arrival);
+        let arrival = self.view().clock().now();
+        let may_join = |sent| self.view().may_join(sent, arrival);
         let Shared { value, joined, sent } = self.share((query, true), may_join).await?;
         Ok(Shared { value: value?, joined, sent })
     }
@@ -183,29 +188,15 @@ impl Fetcher {
         flight: Flight,
         may_join: impl Fn(Stamp) -> bool,
     ) -> Result<Shared<Result<Fetched, UpstreamError>>, UpstreamError> {
-        let now = self.view.clock().now();
+        let now = self.view().clock().now();
         let this = self.clone();
         let shared = self.flights.run(flight, now, may_join, move || this.run(flight, now)).await;
         shared.map_err(|_| UpstreamError::Abandoned)
     }
 
-    /// Fetches a cached entry again; returns the outcome, or `None` without a fetch. Further calls within a minute do not
-    /// fetch it: the node may have pruned it, or may keep failing.
-    pub(super) async fn renew(self: &Arc<Self>, query: Query, arrival: Stamp) -> Option<Outcome> {
-        if self.state.uncacheable.contains(query) {
-            return None;
-        }
-        let fetched = self.fetch(query, arrival).await;
-        // Note the fetch even if it succeeded: if its answer may not enter the cache, every call would fetch it again.
-        self.state.uncacheable.note(query);
-        let joined = fetched.as_ref().is_ok_and(|shared| shared.joined);
-        let is_kept = |shared: Shared<Fetched>| matches!(shared.value, Fetched::Content(content) if self.is_kept(&content));
-        Some(Outcome::of_fetch(joined, fetched.is_ok_and(is_kept)))
-    }
-
     /// Returns whether fetched content is cached now.
     pub(super) fn is_kept(&self, content: &Content) -> bool {
-        content.named_home().is_some() && self.state.cache.serves(content)
+        content.named_home().is_some() && self.state().cache.serves(content)
     }
 
     /// Returns the check for the answer to a request sent at `sent`.
@@ -214,7 +205,7 @@ impl Fetcher {
     }
 
     fn known_at(&self, sent: Stamp) -> KnownAt {
-        KnownAt::new(self.state.cache.clone(), self.view.clone(), sent)
+        KnownAt::new(self.state().cache.clone(), self.view().clone(), sent)
     }
 
     /// Like [`find_logs`](Self::find_logs), or joins an equal search that is recent enough for this arrival.
@@ -227,12 +218,12 @@ impl Fetcher {
         let call = Arc::new(call);
         let is_final = last.is_some() && last <= self.finalized();
         let may_join = |sent| match is_final {
-            true => !self.view.is_before_write(sent),
-            false => self.view.may_join(sent, arrival),
+            true => !self.view().is_before_write(sent),
+            false => self.view().may_join(sent, arrival),
         };
         let (this, search) = (self.clone(), call.clone());
         let find = move || async move { this.find_logs(&search, last).await };
-        let now = self.view.clock().now();
+        let now = self.view().clock().now();
         let shared = self.searches.run((call.clone(), last), now, may_join, find).await;
         match shared.map_err(|_| UpstreamError::Abandoned)? {
             // `Busy` concerns the caller that started the search; this one may still get a slot.
@@ -250,18 +241,18 @@ impl Fetcher {
     ) -> Result<FoundByNode, UpstreamError> {
         let primary = last.is_none_or(|last| Some(last) > self.finalized());
         let need = Requirements { block: last, primary, ..Requirements::default() };
-        let known = Arc::new(self.known_at(self.view.clock().now()));
+        let known = Arc::new(self.known_at(self.view().clock().now()));
         let check = Check::of_logs(self.verifier.clone(), call.clone(), known);
         let call = Call::new(call.method(), call.params()).with_requirements(need);
         let (answer, is_checked) = match self.upstream.call(call.with_check(check)).await {
             Err(UpstreamError::Rejected(mismatch)) if !self.verifier.rejects() => (mismatch.answer, false),
             answered => (answered?.answer, true),
         };
-        Ok(FoundByNode { answer, is_checked, at: self.view.clock().now() })
+        Ok(FoundByNode { answer, is_checked, at: self.view().clock().now() })
     }
 
     fn finalized(&self) -> Option<BlockNumber> {
-        self.view.tracker().finalized().map(|(number, _)| number)
+        self.view().tracker().finalized().map(|(number, _)| number)
     }
 
     /// Sends the call and has the answer checked. Passes on a wrong answer unless `verify.on_mismatch` is `reject`.
@@ -275,7 +266,7 @@ impl Fetcher {
     }
 
     async fn run(self: Arc<Self>, (query, anybody): Flight, sent: Stamp) -> Result<Fetched, UpstreamError> {
-        let (head, generation) = (self.view.tracker().head(), self.view.generation());
+        let (head, generation) = (self.view().tracker().head(), self.view().generation());
         let check = self.check(query, sent);
         let mut need = need(query, self.finalized(), head.map(|head| head.number));
         if anybody {
@@ -285,7 +276,7 @@ impl Fetcher {
         let AcceptedAnswer { answer, verdict, by } = asked;
         match &answer {
             Answer::Error(_) if query.part == Part::Receipts => {
-                self.state.node.note_receipts_error(&answer);
+                self.state().node.note_receipts_error(&answer);
             }
             answer if answer.is_null() => {
                 // The `null` counts under this head only if this endpoint has reached it; another endpoint may have
@@ -295,12 +286,12 @@ impl Fetcher {
                     // Data that is known to exist is not absent.
                     && self.existing.place_of(transaction, sent).is_none()
                 {
-                    self.state.absences.note(transaction, head.hash, sent, &self.view.tracker());
+                    self.state().absences.note(transaction, head.hash, sent, &self.view().tracker());
                 }
             }
             Answer::Result(_) | Answer::Error(_) => {}
         }
-        if self.view.generation() != generation {
+        if self.view().generation() != generation {
             // The node was reset, or serves another chain now: answer this call, but do not store the answer.
             return Ok(Fetched::Other(answer));
         }
@@ -317,9 +308,14 @@ impl Fetcher {
             self.store.note_uncacheable(query);
         }
         Ok(match verdict {
+            // A transaction at a position does not say that another one has the position no more.
+            Some(Verdict::Passed(content)) if query.index.is_some() => {
+                self.canon.learn(&content, canonical).await;
+                Fetched::Content(content)
+            }
             Some(Verdict::Passed(content)) => {
                 let content = self.store_if_canonical(content, canonical).await;
-                self.view.clear_since(generation);
+                self.view().clear_since(generation);
                 Fetched::Content(content)
             }
             Some(Verdict::Unproved(_, Some(content))) => {
@@ -340,147 +336,58 @@ impl Fetcher {
         tag: Tag,
         arrival: Stamp,
     ) -> Result<(), UpstreamError> {
-        self.head.refresh_for(part, tag, arrival, self.clone()).await
+        self.canon.head().refresh_for(part, tag, arrival, self.clone()).await
     }
 
     // ## Storing
 
-    /// Stores content if the view agrees with its position. `canonical` is the send time if the answer says which
-    /// block is canonical; answers by block hash do not.
-    pub(super) async fn store_if_canonical(
-        self: &Arc<Self>,
-        content: Content,
-        canonical: Option<Stamp>,
-    ) -> Content {
-        self.state.uncacheable.note_shown(&content);
+    /// Stores content if the view agrees with its position. `sent` is set if the answer says which block is canonical;
+    /// answers by block hash do not.
+    pub(super) async fn store_if_canonical(&self, content: Content, sent: Option<Stamp>) -> Content {
+        self.state().uncacheable.note_shown(&content);
         // Where proof is demanded, ignore unproved content and the position that it names.
         let kind = Kind::of(content.part());
         if content.level() != Level::Proved && self.verifier.demands_proof(kind) {
-            self.place_cached(&content, canonical).await;
+            if self.has_cached_header(&content) {
+                self.canon.learn(&content, sent).await;
+            }
             return content;
         }
-        if self.has_wrong_siblings(&content) || !self.place(&content, canonical).await {
+        if self.has_wrong_siblings(&content) || !self.canon.learn(&content, sent).await {
             return content;
         }
         if self.verifier.demands(kind) == Demand::Structural {
-            self.state.derivations.compare(&self.state.cache, &content);
+            self.state().derivations.compare(&self.state().cache, &content);
         }
         self.store.insert(content).await
     }
 
-    /// Tells the view the number of a block with hashes, if the cached block has the same header: hashes alone prove
-    /// nothing.
-    async fn place_cached(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) {
-        let Content::BlockWithHashes(with_hashes) = content else { return };
-        let cached = self.state.cache.peek_block(with_hashes.hash());
-        if cached.is_some_and(|block| block.header() == with_hashes.header()) {
-            self.place(content, canonical).await;
-        }
+    /// Returns whether this is a block with hashes, and the cached block has the same header: hashes alone prove nothing.
+    fn has_cached_header(&self, content: &Content) -> bool {
+        let Content::BlockWithHashes(with_hashes) = content else { return false };
+        let cached = self.state().cache.peek_block(with_hashes.hash());
+        cached.is_some_and(|block| block.header() == with_hashes.header())
     }
 
     /// Returns whether this is a single receipt of a block whose receipt list has just turned out to be wrong.
     fn has_wrong_siblings(&self, content: &Content) -> bool {
         let Content::Receipt(receipt) = content else { return false };
-        let place = receipt.place();
-        self.state.uncacheable.contains(Query::new(Part::Receipts, place.block))
-            || self.state.uncacheable.contains(Query::new(Part::Receipts, place.number))
+        self.state().uncacheable.contains(Query::new(Part::Receipts, receipt.place().block))
     }
 
     /// Tells the view the position of unproved content, unless headers of this chain are known to be provable.
-    pub(super) async fn place_unproved(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) {
-        self.state.uncacheable.note_shown(content);
-        if canonical.is_some() && !self.verifier.is_sure() {
-            self.place(content, canonical).await;
+    async fn place_unproved(&self, content: &Content, sent: Option<Stamp>) {
+        self.state().uncacheable.note_shown(content);
+        if sent.is_some() && !self.verifier.is_sure() {
+            self.canon.learn(content, sent).await;
         }
-    }
-
-    /// Tells the view the position that content names; returns whether the view agrees. Only a block or a header
-    /// determines the block at a number.
-    async fn place(self: &Arc<Self>, content: &Content, canonical: Option<Stamp>) -> bool {
-        let link = match content {
-            Content::Block(block) => Link::from(block.header()),
-            Content::BlockWithHashes(with_hashes) => Link::from(with_hashes.header()),
-            Content::Receipts(receipts) => {
-                let Some(Home { block, number }) = receipts.home() else { return false };
-                let Some(sent) = canonical else { return true };
-                let observe = || self.view.change(|tracker| tracker.observe_receipts(number, block, sent));
-                return self.observe_or_recheck(Some(number), observe).await;
-            }
-            Content::Transaction(transaction) => match transaction.place() {
-                Some(place) => return self.observe_place(transaction.hash(), place, canonical).await,
-                // Pending: it is in no block yet, and not stored.
-                None => return false,
-            },
-            Content::Receipt(receipt) => {
-                return self.observe_place(receipt.hash(), receipt.place(), canonical).await;
-            }
-        };
-        match canonical {
-            Some(sent) => {
-                let observe = || self.view.learn(|tracker, find| tracker.observe_number(link, sent, find));
-                self.observe_or_recheck(None, observe).await
-            }
-            None => {
-                self.view.learn(|tracker, find| tracker.observe_block(link, find));
-                true
-            }
-        }
-    }
-
-    /// Tells the view the position that a single transaction or receipt names; returns whether the view agrees.
-    pub(super) async fn observe_place(
-        self: &Arc<Self>,
-        transaction: TxHash,
-        Place { number, block, .. }: Place,
-        canonical: Option<Stamp>,
-    ) -> bool {
-        let Some(sent) = canonical else { return true };
-        let observe = || self.view.change(|tracker| tracker.observe_place(transaction, number, block, sent));
-        self.observe_or_recheck(Some(number), observe).await
-    }
-
-    /// Fetches the block at a number. Boxed, because it calls `fetch`, which calls it again through
-    /// `observe_or_recheck`.
-    fn fetch_block_at(self: Arc<Self>, number: BlockNumber) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            let whole = self.verifier.demands_proof(Kind::Transactions);
-            let part = if whole { Part::Block } else { Part::BlockWithHashes };
-            let _ = self.fetch(Query::new(part, number), self.view.clock().now()).await;
-        })
-    }
-
-    /// Applies `observe` to the view. If that contradicts a tracked block, refreshes the view. If it contradicts a
-    /// final block, rechecks the finalized block and, if the contradicted block became final by a single answer, also
-    /// fetches the block at `number`. Returns whether the view agrees in the end.
-    async fn observe_or_recheck(
-        self: &Arc<Self>,
-        number: Option<BlockNumber>,
-        observe: impl Fn() -> Result<(), Contrary>,
-    ) -> bool {
-        match observe() {
-            Ok(()) => return true,
-            Err(Contrary::Tracked) => {
-                let _ = self.head.refresh(Tag::Latest, self.view.clock().now()).await;
-            }
-            Err(Contrary::Final) => {
-                self.head.finality().recheck().await;
-                if let Some(number) = number.filter(|number| self.view.tracker().is_unlinked(*number)) {
-                    self.clone().fetch_block_at(number).await;
-                }
-            }
-        }
-        let agrees = observe().is_ok();
-        if !agrees {
-            self.metrics.contrary();
-        }
-        agrees
     }
 }
 
 impl StoreHead for Fetcher {
     fn store_head(self: Arc<Self>, block: Arc<Verified<Block>>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let cached = self.state.cache.peek_block(block.hash());
+            let cached = self.state().cache.peek_block(block.hash());
             if cached.is_none_or(|cached| cached.level() < block.level()) {
                 // The answer to a tag does not say which block is canonical at a number; the refresh does.
                 self.store_if_canonical(Content::Block(block), None).await;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::{
-    changes::ViewBefore,
     fetcher::{Fetcher, is_settled},
     prove::Prover,
 };
@@ -17,7 +16,7 @@ use crate::{
             query_call::QueryCall,
         },
         error::CallError,
-        head::{HeadTracker, SharedView},
+        head::{HeadTracker, SharedView, Since},
     },
     upstream::{AcceptedAnswer, Call, Identity, Requirements, Upstream},
     verify::{Content, Verdict},
@@ -28,9 +27,7 @@ pub(super) struct Forwarded {
     pub(super) answered: Answered,
     /// Block of the answer, if the answer names one.
     place: Option<Home>,
-    before: ViewBefore,
-    /// Time at which the call was sent.
-    sent: Stamp,
+    since: Since,
 }
 
 /// Forwards calls. Cheap to clone.
@@ -73,16 +70,16 @@ impl Forwarder {
         let retry_null = block.is_some_and(|block| is_settled(block, head));
         let need = Requirements { block, primary, retry_null, ..Requirements::default() };
         let call = asked.call().with_requirements(need);
-        let (before, sent) = (ViewBefore::new(&self.view, asked.query), self.view.clock().now());
+        let since = Since::now(&self.view, asked.query);
         let question = asked.query;
         if !question.is_verifiable() {
             let answered = self.forward(call, Outcome::Miss).await?;
             if asked.query.is_count() && demands_proof && rejects && answered.answer.is_content() {
                 return Err(CallError::Unproved);
             }
-            return Ok(Forwarded { answered, place: None, before, sent });
+            return Ok(Forwarded { answered, place: None, since });
         }
-        let check = self.fetcher.check(question, sent);
+        let check = self.fetcher.check(question, since.stamp());
         let accepted = self.fetcher.ask(call, check).await.map_err(CallError::Upstream)?;
         let AcceptedAnswer { answer, verdict, .. } = accepted;
         let content = match verdict {
@@ -97,7 +94,7 @@ impl Forwarder {
             self.view.tell(place);
         }
         if !demands_proof || !answer.is_content() {
-            return Ok(Forwarded { answered: Answered::new(answer, Outcome::Miss), place, before, sent });
+            return Ok(Forwarded { answered: Answered::new(answer, Outcome::Miss), place, since });
         }
         let proved = match content {
             Some(content) => self.prover.prove(asked.query, &content, arrival, None).await?,
@@ -105,7 +102,7 @@ impl Forwarder {
             None => None,
         };
         let answer = proved.map_or(answer, Answer::Result);
-        Ok(Forwarded { answered: Answered::new(answer, Outcome::Miss), place, before, sent })
+        Ok(Forwarded { answered: Answered::new(answer, Outcome::Miss), place, since })
     }
 
     /// Returns whether the block of a forwarded answer may have left the chain. Refreshes the view before returning
@@ -113,24 +110,21 @@ impl Forwarder {
     /// its blocks do not link to each other, and the answer is as canonical as the head.
     pub(super) async fn is_excluded(&self, asked: &QueryCall, forwarded: &Forwarded) -> bool {
         let view = &self.view;
-        let Forwarded { answered, place, before, sent } = forwarded;
+        let Forwarded { answered, place, since } = forwarded;
         // `null` is wrong if the view had a block at that number.
         let is_absent = answered.answer.is_null()
             && asked.query.index.is_none()
-            && before.named.is_some()
+            && since.knew_block()
             && !view.tracker().rules().development;
         let may_have_left = || match place {
-            None if is_absent => ViewBefore::new(&self.view, asked.query).named.is_some(),
-            Some(home) => view.tracker().may_have_left(home.number, home.block, *sent),
-            None => {
-                matches!(answered.answer, Answer::Result(_))
-                    && before.has_changed_at(&self.view, asked.query, *sent)
-            }
+            None if is_absent => Since::now(view, asked.query).knew_block(),
+            Some(home) => since.has_left(view, *home),
+            None => matches!(answered.answer, Answer::Result(_)) && since.has_changed(view),
         };
         if asked.query.names_hash() || !may_have_left() {
             return false;
         }
-        let stands = self.still_shows(before.head).await;
+        let stands = self.still_shows(since.head()).await;
         stands.is_none_or(|stands| may_have_left() && (is_absent || !stands))
     }
 

@@ -1,11 +1,11 @@
-//! Misses: carries out the plan of a lookup until there is an answer.
+//! Misses: each call learns which block is meant, and reads its content by hash.
 //!
 //! # Floors
 //! ```text
 //! respond       the service: queries, writes, forwarded calls
-//! answer        carries out the plan of a lookup until there is an answer
-//! fetch_answer  fetches content and slices the answer out of it
-//! prefetch      fetches whole blocks
+//! answer        resolves tags; serves tiers at the start and during an outage
+//! content       answers a call that names a hash, a number or a transaction: the loop of all misses
+//! insist        asks again for data that must exist
 //! forward       forwards a call as the client made it
 //! deflate       compresses forwarded answers
 //! prove         fetches the proof of an answer
@@ -13,18 +13,16 @@
 //! load          loads entries from tiers
 //! store         stores content
 //! existing      data that is known to exist
-//! changes       chain changes while a call waits for its answer
 //! ```
 
 pub(super) mod answer;
-mod changes;
+pub(super) mod content;
 pub(super) mod deflate;
 pub(super) mod existing;
-pub(super) mod fetch_answer;
 pub(super) mod fetcher;
 pub(super) mod forward;
+mod insist;
 pub(super) mod load;
-pub(super) mod prefetch;
 pub(super) mod prove;
 pub(super) mod respond;
 pub(super) mod store;

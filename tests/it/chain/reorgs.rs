@@ -314,7 +314,8 @@ async fn newer_answer_for_a_number_overrules_an_older_one() {
     let call = (TRANSACTION_AT_NUMBER, json!(["0x5", "0x0"]));
     let before = program.ask(call.0, call.1.clone()).await;
     assert_eq!(before["blockHash"], hex(chain.hash_at(5).unwrap()));
-    chain.reorg(7, 8);
+    // The old block does not have these transactions.
+    chain.reorg_with(6, [vec![chain.generate(3)], vec![Vec::new(); 7]].concat());
     let receipt = hex(chain.transactions_of(chain.hash_at(5).unwrap())[1]);
     program.ask(RECEIPT, json!([receipt])).await;
     let after = program.ask(call.0, call.1).await;

@@ -45,7 +45,7 @@ async fn lookup_finds_each_kind_of_entry() {
     client.call("eth_getBlockByNumber", json!(["0x3", true])).await;
     client.call("eth_getTransactionByHash", json!([transaction(5, 1)])).await;
     client.call("eth_getTransactionReceipt", json!([transaction(6, 2)])).await;
-    client.call("eth_getBlockReceipts", json!(["0x7"])).await;
+    client.call("eth_getBlockReceipts", json!([hash(7)])).await;
     client.call("eth_getBlockByNumber", json!(["latest", false])).await;
     let asked = node.calls_total();
 

@@ -80,9 +80,8 @@ async fn reconnecting_client_gets_no_additional_slots() {
         time::sleep(Duration::from_millis(50)).await;
         assert!(chain.most_at_once() <= 128, "{method}: {} at once", chain.most_at_once());
         let begun = Instant::now();
-        let hash = format!("{:#x}", chain.hash_at(3).unwrap());
-        let params = json!([hash, "0x0"]);
-        modest.ask("eth_getTransactionByBlockHashAndIndex", params).await;
+        let transaction = chain.transactions_of(chain.hash_at(3).unwrap())[0];
+        modest.ask("eth_getTransactionByHash", json!([format!("{transaction:#x}")])).await;
         assert!(begun.elapsed() < Duration::from_millis(100), "{method}: {:?}", begun.elapsed());
     }
 }
