@@ -66,11 +66,11 @@ pub fn proxy(
     let store = Store::new(state.clone(), verifier.clone(), tiers.write_back().clone());
     let existing = KnownToExist::new(state.clone(), view.clone());
     let canon = Canon::new(head.clone(), metrics.clone());
-    let fetcher = Arc::new(Fetcher::new(canon, store.clone(), existing, &parts));
-    let loader = Arc::new(Loader::new(tiers, head.clone(), state.clone(), store, config.chain_id, &parts));
+    let fetcher = Arc::new(Fetcher::new(canon.clone(), store.clone(), existing, &parts));
+    let loader = Arc::new(Loader::new(tiers, canon, state.clone(), store, config.chain_id, &parts));
     // Misses.
     let prover = Prover::new(fetcher.clone());
-    let forwarder = Forwarder::new(head.clone(), fetcher.clone(), prover.clone(), upstream.clone());
+    let forwarder = Forwarder::new(prover.clone(), upstream.clone());
     let content =
         ContentAnswerer::new(lookup.clone(), prover, forwarder.clone(), loader.clone(), metrics.clone());
     let concurrency = ClientConcurrency::new(config.fetches);
@@ -80,11 +80,7 @@ pub fn proxy(
     let raw = RawTools::new(verifier.clone(), view.clone(), concurrency.clone());
     let logs = LogTools {
         limits: config.logs,
-        head: head.clone(),
-        view: view.clone(),
         lookup: lookup.clone(),
-        state: state.clone(),
-        verifier: verifier.clone(),
         fetcher: fetcher.clone(),
         forwarder,
         loader: loader.clone(),

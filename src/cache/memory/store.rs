@@ -77,7 +77,7 @@ impl Cache {
         if block.is_proved() {
             self.store.invalidate(&Key::BlockWithHashes(block.hash()));
         }
-        // The block replaces them.
+        // The block replaces the transactions and receipts that were fetched alone.
         block.transaction_hashes().for_each(|transaction| self.remove_single(transaction));
         block
     }
@@ -107,9 +107,7 @@ impl Cache {
             return held;
         }
         self.insert(Content::Receipts(receipts.clone()));
-        for transaction in receipts.transaction_hashes() {
-            self.store.invalidate(&Key::Receipt(transaction));
-        }
+        receipts.transaction_hashes().for_each(|hash| self.remove_if_there(Key::Receipt(hash)));
         receipts
     }
 
@@ -120,21 +118,21 @@ impl Cache {
 
     /// Removes the single transaction and the single receipt with this transaction hash.
     pub fn remove_single(&self, transaction: TxHash) {
-        self.store.invalidate(&Key::Transaction(transaction));
-        self.store.invalidate(&Key::Receipt(transaction));
+        self.remove_if_there(Key::Transaction(transaction));
+        self.remove_if_there(Key::Receipt(transaction));
+    }
+
+    /// Removes a single entry. Mostly there is none, and a removal takes a lock.
+    fn remove_if_there(&self, key: Key) {
+        if self.store.peek(&key).is_some() {
+            self.store.invalidate(&key);
+        }
     }
 
     /// Removes the receipts of a block, unless they are proved.
     pub fn remove_unproved_receipts(&self, block: BlockHash) {
         if self.peek_receipts(block).is_some_and(|receipts| !receipts.is_proved()) {
             self.invalidate(Key::Receipts(block));
-        }
-    }
-
-    /// Removes a block and its receipts.
-    pub fn remove(&self, block: BlockHash) {
-        for key in [Key::Block(block), Key::BlockWithHashes(block), Key::Receipts(block)] {
-            self.invalidate(key);
         }
     }
 
@@ -187,7 +185,8 @@ impl Cache {
     /// Returns whether the cache can serve this content from its own entry. A block with transaction hashes can also be
     /// served from the full block.
     pub fn serves(&self, content: &Content) -> bool {
-        let has = |key: Key| self.store.get(&key).is_some();
+        let is_its = |entity: Entity| Some(*entity.home) == content.home();
+        let has = |key: Key| self.store.get(&key).is_some_and(is_its);
         Key::of(content).is_some_and(|key| match key {
             Key::BlockWithHashes(block) => has(key) || has(Key::Block(block)),
             key => has(key),

@@ -71,8 +71,7 @@ impl Canon {
         self.observe_or_recheck(Some(number), observe).await
     }
 
-    /// Asks the node which block is at this number, and tells the view. Missing data alone does not show that, because the
-    /// node may have pruned it.
+    /// Asks the node which block is at this number, and tells the view.
     pub(crate) async fn ask(&self, number: BlockNumber) -> Result<Result<Link, NotShown>, UpstreamError> {
         let (source, sent) = (self.head.source(), self.view().clock().now());
         Ok(match source.request(number, sent).await? {

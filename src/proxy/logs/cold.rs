@@ -84,7 +84,7 @@ where
     /// Fetches a block and its receipts, which enter the cache, and searches them. The block proves the receipts, and
     /// its bloom often makes them unnecessary. If nothing can be proved, a known block is not fetched.
     pub(super) async fn walk(&self, at: At) -> Result<Walked, CallError> {
-        let is_provable = self.tools.verifier.demands(Kind::Header) != Demand::Structural;
+        let is_provable = self.tools.verifier().demands(Kind::Header) != Demand::Structural;
         let mut block = None;
         if is_provable || !matches!(at, At::Hash(_)) {
             // Only the full block proves its receipts.
@@ -115,7 +115,7 @@ where
             Searched::Disputed => return Ok(Walked::Unavailable),
             Searched::Unindexed(_) | Searched::Cold => {}
         }
-        if !self.tools.state.node.has_block_receipts() {
+        if !self.tools.state().node.has_block_receipts() {
             return Ok(Walked::Unavailable);
         }
         let answered = self.ask(Query::new(Part::Receipts, hash)).await?;
@@ -180,7 +180,7 @@ where
         last: Option<BlockNumber>,
     ) -> Result<UpstreamSearch, CallError> {
         let packet = self.request.packet();
-        let (client, arrival) = (packet.caller().client, packet.arrival(self.tools.view.clock()));
+        let (client, arrival) = (packet.caller().client, packet.arrival(self.tools.view().clock()));
         let answering = self.tools.fetcher.share_logs(self.call.with_blocks(blocks), last, arrival);
         let answered = self.tools.concurrency.within(client, Box::pin(answering)).await;
         let FoundByNode { answer, is_checked, at } = answered.map_err(CallError::Upstream)?;

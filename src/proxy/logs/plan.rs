@@ -22,7 +22,8 @@ use crate::{
             request::Request,
         },
         error::{CallError, LogLimit},
-        miss::{content::denies, load::UpstreamState},
+        miss::content::denies,
+        tiers::Asks,
     },
     upstream::is_about_size,
     verify::Verified,
@@ -266,12 +267,12 @@ where
         let tools = self.cold.tools;
         let Planned { number, hash, .. } = self.blocks[position];
         // Tiers have final blocks only.
-        if tools.view.tracker().finalized().is_some_and(|(finalized, _)| finalized < number) {
+        if tools.view().tracker().finalized().is_some_and(|(finalized, _)| finalized < number) {
             return None;
         }
         let receipts = Query::new(Part::Receipts, hash.map_or(At::Number(number), At::Hash));
-        tools.loader.load(receipts, since, UpstreamState::Spared).await?;
-        let hash = hash.or_else(|| tools.view.tracker().known_at(number))?;
+        tools.loader.load(receipts, since, Asks::Sparingly).await?;
+        let hash = hash.or_else(|| tools.view().tracker().known_at(number))?;
         match self.cold.searched(hash).await {
             Searched::Found(found) => Some((hash, found)),
             _ => None,
@@ -283,7 +284,7 @@ where
     async fn walk(&mut self, positions: &[usize], since: Stamp) -> Result<Step, CallError> {
         let (cold, blocks) = (&self.cold, &self.blocks);
         let is_disputed = positions.iter().any(|at| blocks[*at].is_disputed);
-        if is_disputed || !cold.tools.state.node.has_block_receipts() {
+        if is_disputed || !cold.tools.state().node.has_block_receipts() {
             return Ok(Step::Incomplete);
         }
         // The call itself has paid for the first block.
@@ -328,7 +329,7 @@ where
     async fn denied(&self, block: Option<BlockHash>, since: Stamp) -> Result<Attempt, CallError> {
         let tools = self.cold.tools;
         tools.renew().await?;
-        if tools.view.tracker().has_left(since) {
+        if tools.view().tracker().has_left(since) {
             return Ok(Attempt::Changed);
         }
         self.has_reached_the_end().map(|()| block.map_or(Attempt::Forward, Attempt::Denied))
@@ -341,7 +342,7 @@ where
     }
 
     fn has_reached(&self, number: BlockNumber) -> Result<(), CallError> {
-        let tracker = self.cold.tools.view.tracker();
+        let tracker = self.cold.tools.view().tracker();
         match tracker.is_above_shown(number) {
             // No block is known there any more.
             true if tracker.is_above_head(number) => Err(CallError::Changed),
@@ -416,7 +417,7 @@ where
     /// Returns whether each block that was fetched, or that only an answer for its number places, is the parent of the next
     /// block of the range, as far as their headers are known. Otherwise the upstream showed blocks of two branches.
     pub(super) fn is_linked(&self) -> bool {
-        let view = &self.cold.tools.view;
+        let view = self.cold.tools.view();
         self.blocks.windows(2).all(|pair| {
             let [below, above] = pair else { return true };
             let is_tracked = |block: &Planned| block.parent.is_none() && !block.is_asked;
@@ -442,7 +443,7 @@ where
             return Ok(None);
         }
         tools.renew_after(searched.at).await?;
-        let head = tools.view.tracker().head();
+        let head = tools.view().tracker().head();
         let Some(head) = head.filter(|_| self.has_searched_all().is_ok()) else { return Ok(None) };
         let is_missing = |block: &Planned| {
             block.number.0 + NEWEST > head.number.0

@@ -64,7 +64,7 @@ impl CanonicalRange {
         first: BlockNumber,
         last: BlockNumber,
     ) -> Result<Option<Self>, CallError> {
-        let view = &tools.view;
+        let view = tools.view();
         let arrival = packet.arrival(view.clock());
         for is_last in [false, true] {
             let since = view.clock().now();
@@ -98,7 +98,7 @@ impl Read {
         arrival: Stamp,
         was_refreshed: bool,
     ) -> Self {
-        let tracker = tools.view.tracker();
+        let tracker = tools.view().tracker();
         if tracker.is_suspended() {
             return Self::Unknown;
         }

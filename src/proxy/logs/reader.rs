@@ -55,7 +55,7 @@ where
             let request = request.anew();
             let packet = request.packet();
             if !packet.has_arrival() {
-                self.tools.view.notice_clock_jumps(packet.arrival(self.tools.view.clock()));
+                self.tools.view().notice_clock_jumps(packet.arrival(self.tools.view().clock()));
             }
             let attempt = match call.blocks {
                 LogBlocks::Hash(hash) => self.of_block(&request, call, hash).await?,
@@ -68,10 +68,10 @@ where
                 Attempt::Forward | Attempt::Denied(_) => return self.by_node(&request, call).await,
             }
         }
-        let head = self.tools.view.tracker().head();
+        let head = self.tools.view().tracker().head();
         // In a batch, the blocks of tags count.
         let is_free = request.packet().calls().len() == 1 || call.tags().next().is_none();
-        let may_stand = is_free && self.tools.view.tracker().is_at(head) && !self.tools.must_prove();
+        let may_stand = is_free && self.tools.view().tracker().is_at(head) && !self.tools.must_prove();
         if may_stand && matches!(error, CallError::Changed) {
             // The node may have blocks that do not link to each other. Then its own answer counts, unless it moves.
             let answered = self.by_node(&request.anew(), call).await?;
@@ -119,7 +119,7 @@ where
                     return Err(CallError::Left { tag });
                 }
                 if let Some(log) = logs.last() {
-                    self.tools.view.tell(log.home);
+                    self.tools.view().tell(log.home);
                 }
             }
             return Ok(Answered::new(answer, Outcome::Logs(LogSource::Forwarded, LogProof::None)));
@@ -138,7 +138,7 @@ where
             (Answer::Error(_), _) => Ok(answered),
             (Answer::Result(_), _) if self.tools.must_prove() => Err(CallError::Unproved),
             // Nothing shows whether this answer is on the branch of the packet's other calls by tag.
-            (Answer::Result(_), Some(tag)) if !self.tools.view.tracker().is_suspended() => {
+            (Answer::Result(_), Some(tag)) if !self.tools.view().tracker().is_suspended() => {
                 Err(CallError::Left { tag })
             }
             (Answer::Result(_), _) => Ok(answered),
@@ -179,7 +179,7 @@ where
 
     /// Returns the number of a cached block.
     fn number(&self, hash: BlockHash) -> Option<BlockNumber> {
-        self.tools.view.cached_link(hash).map(|link| link.number)
+        self.tools.view().cached_link(hash).map(|link| link.number)
     }
 
     /// Answers with the logs of a range of the canonical chain.
@@ -201,7 +201,7 @@ where
         let range = CanonicalRange::read(tools, request.packet(), from.number, to.number).await?;
         let Some(mut range) = range else {
             // The node must answer, but above the head it would search other blocks than those of the tags.
-            let fell = || tagged.iter().any(|(_, link)| tools.view.tracker().is_above_head(link.number));
+            let fell = || tagged.iter().any(|(_, link)| tools.view().tracker().is_above_head(link.number));
             return if fell() { release_tags(request, tagged) } else { Ok(Attempt::Forward) };
         };
         for bound in [from, to] {
@@ -224,7 +224,7 @@ where
     /// Refuses a range with too many blocks, but lets the node answer if the range begins above the head.
     async fn over_limit(&self, first: BlockNumber) -> Result<Attempt, CallError> {
         let tools = &self.tools;
-        let is_above = || tools.view.tracker().head().is_none_or(|head| first > head.number);
+        let is_above = || tools.view().tracker().head().is_none_or(|head| first > head.number);
         if is_above() {
             tools.renew().await?;
         }
@@ -232,7 +232,7 @@ where
             return Ok(Attempt::Forward);
         }
         let last = BlockNumber(first.0 + tools.limits.max_blocks as u64 - 1);
-        let last = tools.view.tracker().head().map_or(last, |head| last.min(head.number));
+        let last = tools.view().tracker().head().map_or(last, |head| last.min(head.number));
         Err(CallError::TooManyLogs { over: LogLimit::Blocks(tools.limits.max_blocks), first, last })
     }
 
@@ -256,7 +256,7 @@ where
         if !plan.is_linked() {
             tools.renew().await?;
             // After a revert, blocks of a development chain may not link to each other. Only the node knows its chain.
-            let is_development = tools.view.tracker().rules().development;
+            let is_development = tools.view().tracker().rules().development;
             return Ok(if is_development { Attempt::Forward } else { Attempt::Changed });
         }
         if let Some(attempt) = plan.confirm(since).await? {
@@ -281,7 +281,7 @@ where
             return Ok(Attempt::Moved);
         }
         if let Some((number, block)) = plan.named().last().filter(|_| plan.is_forwarded()) {
-            tools.view.tell(Home { number, block });
+            tools.view().tell(Home { number, block });
         }
         plan.join().map(Attempt::Answered)
     }

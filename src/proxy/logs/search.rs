@@ -49,13 +49,13 @@ impl<'a> Search<'a> {
             tools,
             filter: IndexedFilter::new(filter, disputes),
             blooms: OnceLock::new(),
-            demand: tools.verifier.demands(Kind::Receipts),
+            demand: tools.verifier().demands(Kind::Receipts),
         }
     }
 
     /// Searches the cached content of a block.
     pub(super) fn block(&self, hash: BlockHash) -> Searched {
-        let cache = &self.tools.state.cache;
+        let cache = &self.tools.state().cache;
         if let Some(index) = cache.log_index(hash)
             && self.serves(index.level(), index.lasts(), index.number())
         {
@@ -96,14 +96,14 @@ impl<'a> Search<'a> {
     fn serves(&self, level: Level, lasts: bool, number: BlockNumber) -> bool {
         match self.demand {
             Demand::Full => level == Level::Proved,
-            Demand::Structural => lasts || !self.tools.view.tracker().is_final(number),
+            Demand::Structural => lasts || !self.tools.view().tracker().is_final(number),
             Demand::Auto => true,
         }
     }
 
     /// Returns whether the cached block or header shows that no log matches.
     fn is_excluded(&self, hash: BlockHash) -> bool {
-        let cache = &self.tools.state.cache;
+        let cache = &self.tools.state().cache;
         if cache.peek_block(hash).is_some_and(|block| block.is_proved() && block.is_empty()) {
             return true;
         }
@@ -117,10 +117,10 @@ impl<'a> Search<'a> {
 
     /// Returns whether the bloom of a block matches the filter; `None` if the header is not proved.
     fn bloom_matches(&self, hash: BlockHash) -> Option<bool> {
-        let bloom = proved_bloom(&self.tools.state.cache, hash)?;
+        let bloom = proved_bloom(&self.tools.state().cache, hash)?;
         // Only here, because it takes a lock, which most searches do not need.
         let blooms = self.blooms.get_or_init(|| {
-            self.tools.verifier.is_ethereum().then(|| FilterBlooms::new(self.filter.filter()))
+            self.tools.verifier().is_ethereum().then(|| FilterBlooms::new(self.filter.filter()))
         });
         blooms.as_ref().map(|blooms| bloom != Bloom::ZERO && blooms.may_be_in(&bloom))
     }

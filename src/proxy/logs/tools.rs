@@ -12,7 +12,7 @@ use crate::{
         call::{client_limit::ClientConcurrency, packet::PacketContext},
         config::LogsConfig,
         error::CallError,
-        head::{HeadTracker, SharedView},
+        head::{HeadTracker, SharedView, since::is_above_head},
         lookup::{CacheLookup, CacheState, TagMeaning},
         miss::{fetcher::Fetcher, forward::Forwarder, load::Loader},
     },
@@ -28,11 +28,7 @@ const AT_A_TIME: usize = 2;
 #[derive(Clone, Debug)]
 pub(crate) struct LogTools {
     pub(crate) limits: LogsConfig,
-    pub(crate) head: Arc<HeadTracker>,
-    pub(crate) view: Arc<SharedView>,
     pub(crate) lookup: Arc<CacheLookup>,
-    pub(crate) state: Arc<CacheState>,
-    pub(crate) verifier: Verifier,
     pub(crate) fetcher: Arc<Fetcher>,
     pub(crate) forwarder: Forwarder,
     pub(crate) loader: Arc<Loader>,
@@ -55,19 +51,35 @@ impl Default for IndexingLimit {
 // === impl LogTools ===
 
 impl LogTools {
+    pub(super) fn head(&self) -> &Arc<HeadTracker> {
+        self.fetcher.canon().head()
+    }
+
+    pub(super) fn view(&self) -> &SharedView {
+        self.fetcher.view()
+    }
+
+    pub(super) fn state(&self) -> &CacheState {
+        self.fetcher.state()
+    }
+
+    pub(super) fn verifier(&self) -> &Verifier {
+        self.fetcher.verifier()
+    }
+
     /// Returns whether the answers must be proved.
     pub(super) fn demands_proof(&self) -> bool {
-        self.verifier.demands_proof(Kind::Receipts)
+        self.verifier().demands_proof(Kind::Receipts)
     }
 
     /// Returns whether clients get proved logs only.
     pub(super) fn must_prove(&self) -> bool {
-        self.demands_proof() && self.verifier.rejects()
+        self.demands_proof() && self.verifier().rejects()
     }
 
     /// Returns whether a number is among those of the newest blocks, as many as the window has.
     pub(super) fn is_new(&self, number: BlockNumber) -> bool {
-        let tracker = self.view.tracker();
+        let tracker = self.view().tracker();
         let window = tracker.rules().window as u64;
         tracker.head().is_some_and(|head| head.number.0 < number.0.saturating_add(window))
     }
@@ -78,14 +90,14 @@ impl LogTools {
         for receipts in receipts {
             // Nothing closes this semaphore.
             let _place = self.indexing.0.acquire().await;
-            let (cache, size) = (self.state.cache.clone(), receipts.all().len());
+            let (cache, size) = (self.state().cache.clone(), receipts.all().len());
             let index = move || {
                 if let Ok(index) = IndexedLogs::new(&receipts) {
                     cache.insert_log_index(&receipts, &Arc::new(index));
                 }
             };
             // Without an index, the block stays cold.
-            let _ = self.verifier.encode(size, index).await;
+            let _ = self.verifier().encode(size, index).await;
         }
     }
 
@@ -94,7 +106,7 @@ impl LogTools {
     /// # Errors
     /// If the upstream does not show its head, unless it denies the finalized block: then it answers for itself.
     pub(super) async fn refresh(&self, arrival: Stamp) -> Result<(), CallError> {
-        self.refresh_with(arrival, false, self.head.refresh(Tag::Latest, arrival)).await
+        self.refresh_with(arrival, false, self.head().refresh(Tag::Latest, arrival)).await
     }
 
     /// Looks at the head once more: earlier requests do not count, even those in flight.
@@ -103,7 +115,7 @@ impl LogTools {
     /// As for [`refresh`](Self::refresh). Also if the upstream answers with an error: after a search, nothing else shows
     /// that its logs are of one branch.
     pub(super) async fn renew(&self) -> Result<(), CallError> {
-        self.renew_after(self.view.clock().now()).await
+        self.renew_after(self.view().clock().now()).await
     }
 
     /// Like [`renew`](Self::renew), but requests that were sent after `since` count.
@@ -111,7 +123,7 @@ impl LogTools {
     /// # Errors
     /// As for [`renew`](Self::renew).
     pub(super) async fn renew_after(&self, since: Stamp) -> Result<(), CallError> {
-        self.refresh_with(since, true, self.head.renew(Tag::Latest, since)).await
+        self.refresh_with(since, true, self.head().renew(Tag::Latest, since)).await
     }
 
     async fn refresh_with(
@@ -121,14 +133,14 @@ impl LogTools {
         refresh: impl Future<Output = Result<(), UpstreamError>>,
     ) -> Result<(), CallError> {
         self.forwarder.confirm_chain().await?;
-        let has_head = self.view.tracker().head().is_some();
+        let has_head = self.view().tracker().head().is_some();
         let refreshed = match has_head {
             true => refresh.await,
-            false => self.head.establish(arrival).await,
+            false => self.head().establish(arrival).await,
         };
         match refreshed {
             Err(error)
-                if (must_show && has_head || error.is_failure()) && !self.view.tracker().is_suspended() =>
+                if (must_show && has_head || error.is_failure()) && !self.view().tracker().is_suspended() =>
             {
                 Err(CallError::Upstream(error))
             }
@@ -146,7 +158,7 @@ impl LogTools {
 
     /// Returns whether blocks above the finalized block left the chain since `since`, down to which number is unknown.
     pub(super) fn has_left(&self, last: BlockNumber, since: Stamp) -> bool {
-        let tracker = self.view.tracker();
+        let tracker = self.view().tracker();
         tracker.is_suspended() || (!tracker.is_final(last) && tracker.has_left(since))
     }
 
@@ -156,13 +168,12 @@ impl LogTools {
         blocks: impl Iterator<Item = (BlockNumber, BlockHash)>,
         since: Stamp,
     ) -> bool {
-        let tracker = self.view.tracker();
-        let head = tracker.head().filter(|_| !tracker.lags()).map(|head| head.number);
+        let tracker = self.view().tracker();
         // While the upstream denies the finalized block, nothing is known to be canonical.
         let mut blocks = blocks;
         tracker.is_suspended()
             || blocks.any(|(number, hash)| {
-                head.is_some_and(|head| head < number) || tracker.may_have_left(number, hash, since)
+                is_above_head(&tracker, number) || tracker.may_have_left(number, hash, since)
             })
     }
 }

@@ -143,17 +143,18 @@ impl BlockLookup<'_> {
         let is_unprovable = self.entries.demands(Kind::Receipts) == Demand::Structural;
         let part = if is_unprovable { Part::BlockWithHashes } else { Part::Block };
         match self.in_block(query.at, Part::Receipts, part, content) {
-            LookupPlan::Fetch(block, None)
-                if block.part == Part::Block && self.entries.is_uncacheable(block) =>
-            {
-                LookupPlan::fetch(block.with_part(Part::BlockWithHashes))
+            LookupPlan::Fetch(_, None) if !self.entries.state.node.has_block_receipts() => {
+                LookupPlan::Forward
             }
-            LookupPlan::Fetch(receipts, None)
-                if receipts.part == Part::Receipts
-                    && self.entries.demands_proof(Kind::Receipts)
-                    && !self.has_block(receipts.at) =>
-            {
-                LookupPlan::fetch(receipts.with_part(Part::Block))
+            LookupPlan::Fetch(fetch, None) => {
+                let block = fetch.with_part(Part::Block);
+                let is_wanted = query.number().is_some() || self.entries.demands_proof(Kind::Receipts);
+                let can_prove = !is_unprovable && !self.entries.is_uncacheable(block);
+                LookupPlan::fetch(match fetch.part {
+                    Part::Receipts if is_wanted && can_prove && !self.has_block(fetch.at) => block,
+                    Part::Block if !can_prove => fetch.with_part(Part::BlockWithHashes),
+                    _ => fetch,
+                })
             }
             plan => plan,
         }
@@ -180,7 +181,7 @@ impl BlockLookup<'_> {
             Demand::Structural => true,
             // An unproved block has no count, and another fetch would not prove it.
             Demand::Auto => self.has_block(fetch.at) || self.entries.is_uncacheable(fetch),
-            Demand::Full => false,
+            Demand::Full => self.has_block(fetch.at),
         };
         if is_futile { LookupPlan::Forward } else { plan }
     }
@@ -217,12 +218,14 @@ impl BlockLookup<'_> {
                 // with hashes, to see whether the same block is still there.
                 let light = Query::new(Part::BlockWithHashes, number);
                 let hint = self.entries.view.tracker().hint_at(number);
-                let is_told = |hash: &BlockHash| {
-                    !self.entries.demands_proof(Kind::Transactions) || self.has_block(At::Hash(*hash))
+                let is_enough = |hash| {
+                    let has_block = self.has_block(At::Hash(hash));
+                    has_block || (!self.entries.demands_proof(Kind::Transactions) && content(hash).is_some())
                 };
-                match hint.filter(is_told).and_then(content) {
-                    Some(_) if !self.entries.state.uncacheable.contains(light) => LookupPlan::fetch(light),
-                    _ => ask(number),
+                let is_light = hint.is_some_and(is_enough);
+                match is_light && !self.entries.state.uncacheable.contains(light) {
+                    true => LookupPlan::fetch(light),
+                    false => ask(number),
                 }
             }
             Resolved::Refresh(tag) => LookupPlan::Refresh(tag),

@@ -54,7 +54,9 @@ impl TransactionLookup<'_> {
         match self.find(query.part, hash) {
             Some((Standing::Canonical, Found { answer: Some(answer), .. })) => answer.into(),
             Some((Standing::Canonical, found)) => self.fetch(query, &found),
-            Some((Standing::Stale, _)) => LookupPlan::Refresh(Tag::Latest),
+            Some((Standing::Stale, found)) if found.answer.is_some() || found.is_whole => {
+                LookupPlan::Refresh(Tag::Latest)
+            }
             Some((Standing::Unconfirmed, found)) if found.answer.is_some() || found.is_whole => {
                 self.confirm(query, &found)
             }
@@ -93,7 +95,7 @@ impl TransactionLookup<'_> {
         let is_futile = is_lacking
             || !state.derivations.allow(query.part)
             || state.uncacheable.gone_from(query, query.part).is_some()
-            || self.entries.is_uncacheable(whole);
+            || state.uncacheable.contains(whole);
         LookupPlan::fetch(if found.is_whole && !is_futile { whole } else { query })
     }
 
@@ -122,10 +124,13 @@ impl TransactionLookup<'_> {
             }
         }
         let other = if part == Part::Receipt { Part::Transaction } else { Part::Receipt };
-        if let Some((home, answer)) = self.entries.single(part, hash) {
-            consider(Found { home, is_whole: false, answer: Some(answer) });
-        } else if let Some((home, _)) = self.entries.single(other, hash) {
-            consider(Found { home, is_whole: false, answer: None });
+        let alone = self.entries.single(part, hash).map(|(home, answer)| (home, Some(answer)));
+        let alone = alone.or_else(|| self.entries.single(other, hash).map(|(home, _)| (home, None)));
+        // A proved block would have been found above if it contained the transaction.
+        let is_refuted =
+            |home: Home| self.entries.block_of(home.block).is_some_and(|block| block.is_proved());
+        if let Some((home, answer)) = alone.filter(|(home, _)| !is_refuted(*home)) {
+            consider(Found { home, is_whole: false, answer });
         }
         best
     }

@@ -106,6 +106,7 @@ impl<'a> Entries<'a> {
     pub(super) fn is_at_other_number(&self, hash: BlockHash, number: BlockNumber) -> bool {
         let held = self.block_of(hash).map(|block| block.header().number);
         let held = held.or_else(|| Some(self.state.cache.block_with_hashes(hash)?.header().number));
+        let held = held.or_else(|| Some(self.receipts_of(hash)?.named_home()?.number));
         let is_other = held.is_some_and(|held| held != number);
         if is_other {
             self.view.change(|tracker| tracker.remove(number, hash));

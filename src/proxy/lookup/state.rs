@@ -1,5 +1,7 @@
 //! The stores that lookups read and misses write.
 
+use moka::policy::EvictionPolicy;
+
 use super::{absence::Absences, derive::Derivations, node_support::NodeSupport, uncacheable::Uncacheable};
 use crate::{
     cache::Cache,
@@ -18,7 +20,7 @@ pub(crate) struct CacheState {
     pub(crate) uncacheable: Uncacheable,
     pub(crate) derivations: Derivations,
     pub(crate) node: NodeSupport,
-    /// The first transaction of a block that was fetched alone, or whose receipt was.
+    /// The first transaction (or receipt) of a block that was fetched alone, by its transaction's hash.
     firsts: moka::sync::Cache<(Part, BlockHash), TxHash>,
 }
 
@@ -32,7 +34,10 @@ impl CacheState {
             uncacheable: Uncacheable::default(),
             derivations: Derivations::default(),
             node: NodeSupport::default(),
-            firsts: moka::sync::Cache::new(BLOCKS),
+            firsts: moka::sync::Cache::builder()
+                .max_capacity(BLOCKS)
+                .eviction_policy(EvictionPolicy::lru())
+                .build(),
         }
     }
 

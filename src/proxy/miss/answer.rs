@@ -8,7 +8,6 @@ use tokio::time;
 use super::{
     content::{ContentAnswerer, denies},
     fetcher::Fetched,
-    load::UpstreamState,
 };
 use crate::{
     chain::{Link, Stamp},
@@ -21,6 +20,7 @@ use crate::{
         error::CallError,
         head::{HeadTracker, SharedView, since::has_tag_left},
         lookup::{CachedAnswer, LookupPlan, TagMeaning},
+        tiers::Asks,
     },
     upstream::UpstreamError,
     verify::Content,
@@ -82,7 +82,7 @@ impl Answerer {
 
     /// Answers a call before any upstream has shown its chain.
     async fn answer_at_start(self: Arc<Self>, asked: QueryCall) -> Result<Answered, CallError> {
-        let load = || self.content.load(&asked, UpstreamState::Unreachable);
+        let load = || self.content.load(&asked, Asks::Never);
         if asked.query.names_hash()
             && let Some(answered) = load().await
         {
@@ -111,7 +111,7 @@ impl Answerer {
     ) -> Result<Answered, CallError> {
         match answered {
             Err(error) if error.is_outage() => {
-                Box::pin(self.content.load(asked, UpstreamState::Unreachable)).await.ok_or(error)
+                Box::pin(self.content.load(asked, Asks::Never)).await.ok_or(error)
             }
             answered => answered,
         }

@@ -10,7 +10,7 @@ use super::{
     fetcher::{Fetched, Fetcher, canonical},
     forward::Forwarder,
     insist::{Insister, is_block_by_hash},
-    load::{Loader, UpstreamState},
+    load::Loader,
     prove::Prover,
 };
 use crate::{
@@ -28,15 +28,18 @@ use crate::{
         head::{SharedView, Since},
         lookup::{CacheLookup, CachedAnswer, LookupPlan},
         metrics::Metrics,
+        tiers::Asks,
     },
     timeout::timeout,
     upstream::{UpstreamError, is_unknown_block},
     verify::Content,
 };
 
-/// Number of rounds for one call: three blocks, each with a refresh and two fetches. If the chain still changes after that,
-/// the proxy forwards the call.
-const MAX_ROUNDS: u32 = 9;
+/// Number of times that the block of an answer may leave the chain. After that, the proxy forwards the call.
+const MAX_CHANGES: u32 = 3;
+
+/// Number of rounds for one call: a refresh and two fetches for each block.
+const MAX_ROUNDS: u32 = 3 * MAX_CHANGES;
 
 /// Number of attempts to forward a call, if the block of each answer may have left the chain.
 const MAX_FORWARDS: usize = 2;
@@ -65,6 +68,10 @@ struct Progress {
     outcome: Option<Outcome>,
     /// The last fetch, if the upstream does not have a block that the view named.
     denied: Option<Query>,
+    /// The last fetch whose content entered the cache.
+    kept: Option<Query>,
+    /// Number of times that the block of the answer left the chain.
+    changes: u32,
     has_asked_tiers: bool,
     /// Whether a transaction or receipt was fetched again because its block contradicts it.
     has_retried: bool,
@@ -87,6 +94,16 @@ pub(in crate::proxy) fn denies(answer: &Answer) -> bool {
     }
 }
 
+// === impl Progress ===
+
+impl Progress {
+    /// Records that the block of the answer left the chain.
+    fn change(&mut self) {
+        (self.shown, self.kept) = (None, None);
+        self.changes += 1;
+    }
+}
+
 // === impl ContentAnswerer ===
 
 impl ContentAnswerer {
@@ -98,7 +115,7 @@ impl ContentAnswerer {
         metrics: Metrics,
     ) -> Self {
         let fetcher = prover.fetcher().clone();
-        let insister = Insister::new(fetcher.clone(), prover.clone());
+        let insister = Insister::new(prover.clone());
         Self { lookup, fetcher, insister, prover, forwarder, loader, metrics }
     }
 
@@ -128,13 +145,18 @@ impl ContentAnswerer {
         let head = self.fetcher.canon().head();
         let mut progress = Progress::default();
         for _ in 0..MAX_ROUNDS {
+            // Before the view is read: from now on, changes of the chain count for this round.
+            let since = Since::now(self.view(), asked.query);
+            if progress.shown.is_some_and(|(home, since)| since.has_left(self.view(), home)) {
+                progress.change();
+            }
+            if progress.changes == MAX_CHANGES {
+                break;
+            }
             let shown = progress.shown.map(|(home, _)| home);
             let look_up = || self.lookup.plan(asked.query, asked.request.packet(), shown);
             match plan.take().unwrap_or_else(look_up) {
-                LookupPlan::Hit(answer) => match progress.shown {
-                    Some((home, since)) if since.has_left(self.view(), home) => progress.shown = None,
-                    _ => return Ok(self.hit(asked, answer, &progress)),
-                },
+                LookupPlan::Hit(answer) => return Ok(self.hit(asked, answer, &progress)),
                 LookupPlan::Forward => break,
                 LookupPlan::Refresh(tag) => {
                     let has_head = self.view().tracker().head().is_some();
@@ -150,7 +172,7 @@ impl ContentAnswerer {
                 LookupPlan::Fetch(fetch, Some(_)) => self.fetch_again(fetch, arrival, &mut progress).await,
                 LookupPlan::Fetch(fetch, None) => {
                     if !mem::replace(&mut progress.has_asked_tiers, true)
-                        && let Some(answered) = Box::pin(self.load(asked, UpstreamState::Reachable)).await
+                        && let Some(answered) = Box::pin(self.load(asked, Asks::Always)).await
                     {
                         return Ok(answered);
                     }
@@ -159,7 +181,11 @@ impl ContentAnswerer {
                         self.metrics.contrary();
                         break;
                     }
-                    match self.fetch(asked, fetch, arrival, &mut progress).await? {
+                    if progress.kept == Some(fetch) {
+                        // The cached content does not contain the answer.
+                        break;
+                    }
+                    match self.fetch(asked, fetch, arrival, since, &mut progress).await? {
                         Step::Answered(answered) => return Ok(answered),
                         Step::Again => {}
                         Step::Alone => plan = Some(LookupPlan::Fetch(asked.query, None)),
@@ -178,13 +204,13 @@ impl ContentAnswerer {
     }
 
     /// Loads the answer from a tier, if one has it.
-    pub(super) async fn load(&self, asked: &QueryCall, upstreams: UpstreamState) -> Option<Answered> {
+    pub(super) async fn load(&self, asked: &QueryCall, asks: Asks) -> Option<Answered> {
         let packet = asked.request.packet();
         let arrival = packet.arrival(self.view().clock());
-        let tier = self.loader.load(asked.query, arrival, upstreams).await?;
+        let tier = self.loader.load(asked.query, arrival, asks).await?;
         let answer = match self.lookup.plan(asked.query, packet, None) {
             LookupPlan::Hit(answer) => answer,
-            plan if upstreams == UpstreamState::Unreachable => plan.answer()?,
+            plan if asks == Asks::Never => plan.answer()?,
             _ => return None,
         };
         let answered = self.lookup.hit(asked.query, answer);
@@ -222,37 +248,43 @@ impl ContentAnswerer {
         })
     }
 
+    /// Returns the `null` with which the node answers the client's own call. With any other answer, an endpoint has the data
+    /// after all.
+    async fn forward_null(&self, asked: &QueryCall, arrival: Stamp) -> Result<Option<Answered>, CallError> {
+        let forwarded = Box::pin(self.forwarder.forward_as_asked(asked, arrival)).await?;
+        Ok(Some(forwarded.answered).filter(|answered| answered.answer.is_null()))
+    }
+
     async fn fetch(
         &self,
         asked: &QueryCall,
         fetch: Query,
         arrival: Stamp,
+        since: Since,
         progress: &mut Progress,
     ) -> Result<Step, CallError> {
         // A fetch that helps to answer a query by transaction. If it fails, the transaction or receipt is fetched alone.
         let helps = asked.query.transaction().is_some() && fetch.at != asked.query.at;
-        if !helps && self.insister.is_gone(asked, fetch)? {
-            let forwarded = Box::pin(self.forwarder.forward_as_asked(asked, arrival)).await?;
-            // With any other answer, an endpoint has the data after all.
-            if forwarded.answered.answer.is_null() {
-                return Ok(Step::Answered(forwarded.answered));
-            }
+        if !helps
+            && self.insister.is_gone(asked, fetch)?
+            && let Some(answered) = self.forward_null(asked, arrival).await?
+        {
+            return Ok(Step::Answered(answered));
         }
-        let since = Since::now(self.view(), asked.query);
         let shared = match self.fetcher.fetch(fetch, arrival).await {
             Err(_) if helps => return Ok(Step::Alone),
             // The fetch asks for more than the client did, so a forwarded call may succeed where it failed.
-            Err(error @ (UpstreamError::TooLarge { .. } | UpstreamError::Status { .. }))
-                if !asked.takes(fetch) =>
-            {
-                if matches!(error, UpstreamError::TooLarge { .. }) {
-                    self.fetcher.store().note_uncacheable(fetch);
-                }
+            Err(UpstreamError::TooLarge { .. } | UpstreamError::Status { .. }) if !asked.takes(fetch) => {
                 return self.instead(asked, fetch, arrival).await;
             }
             fetched => fetched.map_err(CallError::Upstream)?,
         };
-        let shared = if helps { Some(shared) } else { self.insister.confirmed(asked, fetch, shared).await? };
+        // Of a block that no endpoint has shown before this call, the node's word counts.
+        let is_news = progress.shown.is_some_and(|(_, since)| !since.knew_block());
+        let shared = match helps || is_news {
+            true => Some(shared),
+            false => self.insister.confirmed(asked, fetch, shared).await?,
+        };
         let Some(Shared { value, joined, sent }) = shared else {
             progress.shown = None;
             return Ok(Step::Again);
@@ -261,6 +293,9 @@ impl ContentAnswerer {
         let since = if fetch.names_hash() { since } else { since.sent(sent) };
         match value {
             Fetched::Content(content) => {
+                if let Content::Block(block) = &content {
+                    self.fetcher.canon().head().note_full_fetch(block.hash());
+                }
                 let is_kept = fetch.index.is_none() && self.fetcher.is_kept(&content);
                 let outcome = Outcome::of_fetch(joined, is_kept);
                 let outcome = self.loader.tier_of(&content).map_or(outcome, Outcome::Restored);
@@ -268,6 +303,7 @@ impl ContentAnswerer {
                 if let Some(home) = content.named_home().filter(|_| !fetch.names_hash()) {
                     progress.shown = Some((home, since));
                 }
+                progress.kept = is_kept.then_some(fetch);
                 match (helps, is_kept) {
                     (true, _) => Ok(self.helped(asked, fetch, &content, is_kept)),
                     (false, true) => {
@@ -291,13 +327,17 @@ impl ContentAnswerer {
                     return Ok(Step::Again);
                 }
                 if self.denies_block(asked, fetch, &answer) {
+                    if is_news && let Some(answered) = self.forward_null(asked, arrival).await? {
+                        return Ok(Step::Answered(answered));
+                    }
                     if let Some(number) = asked.query.number().filter(|_| !is_block_by_hash(fetch)) {
-                        let _ = self.fetcher.canon().ask(number).await;
+                        self.fetcher.check_place(number).await;
                     }
                     return self.denied(fetch, progress).await;
                 }
                 // Also forward a count of a block that does not exist: nodes answer it differently.
-                if !asked.takes(fetch) && (answer.is_content() || asked.query.is_count() || is_error) {
+                let is_others = answer.is_content() || asked.query.is_count();
+                if (!asked.takes(fetch) && is_others) || (is_error && asked.query != fetch) {
                     if fetch.part == Part::Block {
                         self.fetcher.store().note_uncacheable(fetch);
                     }
@@ -330,7 +370,7 @@ impl ContentAnswerer {
         };
         if fetch.names_hash() {
             if !is_kept {
-                self.fetcher.store().note_uncacheable(fetch);
+                self.fetcher.state().uncacheable.note(fetch);
             }
             return if is_kept { Step::Again } else { Step::Alone };
         }
@@ -356,6 +396,9 @@ impl ContentAnswerer {
     ) -> Result<Step, CallError> {
         let query = asked.query;
         let home = content.named_home();
+        if self.has_left(asked, home, since, progress) {
+            return Ok(Step::Again);
+        }
         if let (Some(number), Some(home)) = (query.number(), home.filter(|_| !content.is_single()))
             && home.number != number
         {
@@ -363,12 +406,11 @@ impl ContentAnswerer {
             self.fetcher.canon().misplaced(number, home.block);
             return self.denied(fetch, progress).await;
         }
-        let demands_proof = self.prover.demands_proof(query);
-        if query.part == Part::Receipts && fetch.part != Part::Receipts && !demands_proof {
+        if query.part == Part::Receipts && fetch.part != Part::Receipts {
             // The block shows where the receipts are.
             return if fetch.names_hash() { self.forward(asked, arrival).await } else { Ok(Step::Again) };
         }
-        let answer = if demands_proof {
+        let answer = if self.prover.demands_proof(query) {
             let sent = canonical(fetch, since.stamp());
             let proved = Box::pin(self.prover.proved(query, &content, arrival, sent)).await;
             // If the endpoint repeats an answer that its block contradicts, the check rejects it now that the block is
@@ -384,6 +426,7 @@ impl ContentAnswerer {
         } else {
             slice(query, &content)
         };
+        // The proof may have taken a while.
         if self.has_left(asked, home, since, progress) {
             return Ok(Step::Again);
         }
@@ -406,7 +449,9 @@ impl ContentAnswerer {
         };
         let is_left = !asked.query.names_hash()
             && (progress.shown.is_some_and(|(home, since)| since.has_left(view, home)) || has_left());
-        progress.shown.take_if(|_| is_left);
+        if is_left {
+            progress.change();
+        }
         is_left
     }
 
@@ -441,7 +486,11 @@ impl ContentAnswerer {
             && !has_whole
             && !state.uncacheable.contains(whole)
         {
-            let _ = Box::pin(self.fetcher.fetch(whole, arrival)).await;
+            let fetched = Box::pin(self.fetcher.fetch(whole, arrival)).await;
+            let is_kept = |content: &Content| self.fetcher.is_kept(content);
+            if !matches!(fetched, Ok(Shared { value: Fetched::Content(content), .. }) if is_kept(&content)) {
+                state.uncacheable.note(whole);
+            }
         }
     }
 

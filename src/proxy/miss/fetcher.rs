@@ -119,21 +119,8 @@ impl Fetcher {
         &self.verifier
     }
 
-    /// Fetches content for a client's call, or joins a fetch that is recent enough for this arrival.
+    /// Fetches content, or joins a fetch that is recent enough for this arrival.
     pub(crate) async fn fetch(
-        self: &Arc<Self>,
-        query: Query,
-        arrival: Stamp,
-    ) -> Result<Shared<Fetched>, UpstreamError> {
-        let shared = self.fetch_ahead(query, arrival).await?;
-        if let Fetched::Content(Content::Block(block)) = &shared.value {
-            self.canon.head().note_full_fetch(block.hash());
-        }
-        Ok(shared)
-    }
-
-    /// Like [`fetch`](Self::fetch), for content that no client has asked for yet.
-    pub(crate) async fn fetch_ahead(
         self: &Arc<Self>,
         query: Query,
         arrival: Stamp,
@@ -181,6 +168,13 @@ impl Fetcher {
         let may_join = |sent| self.view().may_join(sent, arrival);
         let Shared { value, joined, sent } = self.share((query, true), may_join).await?;
         Ok(Shared { value: value?, joined, sent })
+    }
+
+    /// Fetches the block at a number, so that the view learns whether it has changed. Missing data alone does not show that,
+    /// because the node may have pruned it.
+    pub(super) async fn check_place(self: &Arc<Self>, number: BlockNumber) {
+        let block = Query::new(Part::BlockWithHashes, number);
+        let _ = self.fetch(block, self.view().clock().now()).await;
     }
 
     async fn share(
@@ -272,7 +266,11 @@ impl Fetcher {
         if anybody {
             need = Requirements { primary: false, retry_null: true, ..need };
         }
-        let asked = self.ask(Call::of(query).with_requirements(need), check).await?;
+        let asked = self.ask(Call::of(query).with_requirements(need), check).await;
+        if matches!(asked, Err(UpstreamError::TooLarge { .. })) {
+            self.store.note_uncacheable(query);
+        }
+        let asked = asked?;
         let AcceptedAnswer { answer, verdict, by } = asked;
         match &answer {
             Answer::Error(_) if query.part == Part::Receipts => {
@@ -308,7 +306,7 @@ impl Fetcher {
             self.store.note_uncacheable(query);
         }
         Ok(match verdict {
-            // A transaction at a position does not say that another one has the position no more.
+            // Not stored: single transactions are keyed by their hash, and this query names none.
             Some(Verdict::Passed(content)) if query.index.is_some() => {
                 self.canon.learn(&content, canonical).await;
                 Fetched::Content(content)

@@ -1,11 +1,6 @@
 //! Forwards calls to the upstream as the client sent them.
 
-use std::sync::Arc;
-
-use super::{
-    fetcher::{Fetcher, is_settled},
-    prove::Prover,
-};
+use super::{fetcher::is_settled, prove::Prover};
 use crate::{
     chain::{Link, Stamp},
     eth::{Home, Tag},
@@ -16,7 +11,7 @@ use crate::{
             query_call::QueryCall,
         },
         error::CallError,
-        head::{HeadTracker, SharedView, Since},
+        head::{SharedView, Since},
     },
     upstream::{AcceptedAnswer, Call, Identity, Requirements, Upstream},
     verify::{Content, Verdict},
@@ -33,9 +28,6 @@ pub(super) struct Forwarded {
 /// Forwards calls. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Forwarder {
-    head: Arc<HeadTracker>,
-    view: Arc<SharedView>,
-    fetcher: Arc<Fetcher>,
     prover: Prover,
     upstream: Upstream,
     identity: Identity,
@@ -44,14 +36,13 @@ pub(crate) struct Forwarder {
 // === impl Forwarder ===
 
 impl Forwarder {
-    pub(crate) fn new(
-        head: Arc<HeadTracker>,
-        fetcher: Arc<Fetcher>,
-        prover: Prover,
-        upstream: Upstream,
-    ) -> Self {
-        let (view, identity) = (head.view().clone(), upstream.identity());
-        Self { head, view, fetcher, prover, upstream, identity }
+    pub(crate) fn new(prover: Prover, upstream: Upstream) -> Self {
+        let identity = upstream.identity();
+        Self { prover, upstream, identity }
+    }
+
+    fn view(&self) -> &SharedView {
+        self.prover.fetcher().view()
     }
 
     /// Forwards the call unchanged, and checks the answer without storing it.
@@ -62,7 +53,7 @@ impl Forwarder {
     ) -> Result<Forwarded, CallError> {
         let (demands_proof, rejects) = (self.prover.demands_proof(asked.query), self.prover.rejects());
         // The same requirements as for other fetches that depend on canonicity.
-        let head = self.view.tracker().head().map(|head| head.number);
+        let head = self.view().tracker().head().map(|head| head.number);
         let block = asked.query.number().filter(|number| Some(*number) <= head);
         let primary = !asked.query.names_hash();
         // Closer to the head, another endpoint may be on another branch, and its block there is no better than
@@ -70,7 +61,7 @@ impl Forwarder {
         let retry_null = block.is_some_and(|block| is_settled(block, head));
         let need = Requirements { block, primary, retry_null, ..Requirements::default() };
         let call = asked.call().with_requirements(need);
-        let since = Since::now(&self.view, asked.query);
+        let since = Since::now(self.view(), asked.query);
         let question = asked.query;
         if !question.is_verifiable() {
             let answered = self.forward(call, Outcome::Miss).await?;
@@ -79,19 +70,19 @@ impl Forwarder {
             }
             return Ok(Forwarded { answered, place: None, since });
         }
-        let check = self.fetcher.check(question, since.stamp());
-        let accepted = self.fetcher.ask(call, check).await.map_err(CallError::Upstream)?;
+        let check = self.prover.fetcher().check(question, since.stamp());
+        let accepted = self.prover.fetcher().ask(call, check).await.map_err(CallError::Upstream)?;
         let AcceptedAnswer { answer, verdict, .. } = accepted;
         let content = match verdict {
             Some(Verdict::Passed(content) | Verdict::Unproved(_, Some(content))) => Some(content),
-            Some(Verdict::Short) if !self.view.tracker().rules().development => {
+            Some(Verdict::Short) if !self.view().tracker().rules().development => {
                 return Err(CallError::Lacking { what: question });
             }
             _ => None,
         };
         let place = content.as_ref().and_then(Content::named_home);
         if let Some(place) = place.filter(|_| primary) {
-            self.view.tell(place);
+            self.view().tell(place);
         }
         if !demands_proof || !answer.is_content() {
             return Ok(Forwarded { answered: Answered::new(answer, Outcome::Miss), place, since });
@@ -109,7 +100,7 @@ impl Forwarder {
     /// true, because the answer may be newer than the view. If one node showed the same head before and after the answer,
     /// its blocks do not link to each other, and the answer is as canonical as the head.
     pub(super) async fn is_excluded(&self, asked: &QueryCall, forwarded: &Forwarded) -> bool {
-        let view = &self.view;
+        let view = self.view();
         let Forwarded { answered, place, since } = forwarded;
         // `null` is wrong if the view had a block at that number.
         let is_absent = answered.answer.is_null()
@@ -131,9 +122,9 @@ impl Forwarder {
     /// Looks at the head, and returns whether one node still shows `head`: then it has not moved. Several nodes may show
     /// the same head and yet contradict each other. Returns `None` if no node shows a head.
     pub(crate) async fn still_shows(&self, head: Option<Link>) -> Option<bool> {
-        let since = self.view.clock().now();
-        self.head.renew(Tag::Latest, since).await.ok()?;
-        let tracker = self.view.tracker();
+        let since = self.view().clock().now();
+        self.prover.fetcher().canon().head().renew(Tag::Latest, since).await.ok()?;
+        let tracker = self.view().tracker();
         Some(tracker.is_at(head) && tracker.refreshed().is_some_and(|sent| !sent.is_before(since)))
     }
 
@@ -145,14 +136,14 @@ impl Forwarder {
     /// Returns the requirements of a forwarded call. A lagging node would answer for an older head than clients have
     /// seen, and the answer would not show it.
     pub(super) fn requirements(&self) -> Requirements {
-        let head = self.view.tracker().head().map(|head| head.number);
+        let head = self.view().tracker().head().map(|head| head.number);
         Requirements { head, forwarded: true, ..Requirements::default() }
     }
 
     /// Ensures that the upstream serves the expected chain, and that the view follows that chain.
     pub(crate) async fn confirm_chain(&self) -> Result<(), CallError> {
         let who = self.identity.confirm().await?;
-        self.view.adopt(&who);
+        self.view().adopt(&who);
         Ok(())
     }
 }

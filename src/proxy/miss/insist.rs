@@ -25,14 +25,20 @@ const PAUSES: [Duration; 3] =
 
 /// Asks again for data that must exist.
 #[derive(Debug)]
-pub(super) struct Insister {
-    fetcher: Arc<Fetcher>,
-    prover: Prover,
-}
+pub(super) struct Insister(Prover);
 
 /// Returns whether an answer is an empty list.
 fn is_empty_list(answer: &Answer) -> bool {
     matches!(answer, Answer::Result(result) if result == "[]")
+}
+
+/// Returns whether an answer lacks data.
+fn is_denial(fetched: &Fetched) -> bool {
+    match fetched {
+        Fetched::Short(_) => true,
+        Fetched::Other(answer) => answer.is_null() || is_empty_list(answer),
+        Fetched::Content(_) => false,
+    }
 }
 
 /// Returns whether the query fetches a block by hash.
@@ -43,18 +49,22 @@ pub(super) fn is_block_by_hash(fetch: Query) -> bool {
 // === impl Insister ===
 
 impl Insister {
-    pub(super) fn new(fetcher: Arc<Fetcher>, prover: Prover) -> Self {
-        Self { fetcher, prover }
+    pub(super) fn new(prover: Prover) -> Self {
+        Self(prover)
     }
 
-    /// Returns whether an endpoint is not likely to have the data of this known block again, so that the node's `null` is an
+    fn fetcher(&self) -> &Arc<Fetcher> {
+        self.0.fetcher()
+    }
+
+    /// Returns whether no endpoint is likely to have the data of this known block again, so that the node's `null` is an
     /// answer.
     ///
     /// # Errors
     /// If the upstream lacked the data a moment ago, and may have it soon.
     pub(super) fn is_gone(&self, asked: &QueryCall, fetch: Query) -> Result<bool, CallError> {
-        let known = || self.fetcher.existing().known(asked, fetch);
-        let uncacheable = &self.fetcher.state().uncacheable;
+        let known = || self.fetcher().existing().known(asked, fetch);
+        let uncacheable = &self.fetcher().state().uncacheable;
         if uncacheable.is_lacking(fetch) && known().is_some() {
             return Err(CallError::Lacking { what: fetch });
         }
@@ -70,13 +80,8 @@ impl Insister {
         fetch: Query,
         shared: Shared<Fetched>,
     ) -> Result<Option<Shared<Fetched>>, CallError> {
-        let is_denial = match &shared.value {
-            Fetched::Short(_) => true,
-            Fetched::Other(answer) => answer.is_null() || is_empty_list(answer),
-            Fetched::Content(_) => false,
-        };
-        let known = || self.fetcher.existing().known(asked, fetch);
-        let Some(known) = is_denial.then(known).flatten() else { return Ok(Some(shared)) };
+        let known = || self.fetcher().existing().known(asked, fetch);
+        let Some(known) = is_denial(&shared.value).then(known).flatten() else { return Ok(Some(shared)) };
         if matches!(&shared.value, Fetched::Other(answer) if is_empty_list(answer))
             && !self.lists_some(known).await
         {
@@ -88,10 +93,10 @@ impl Insister {
     /// Returns whether a block has transactions, and therefore receipts.
     async fn lists_some(&self, known: Known) -> bool {
         let Some(block) = known.block else { return false };
-        let existing = self.fetcher.existing();
+        let existing = self.fetcher().existing();
         if existing.transactions_in(block).is_none() {
             let block = Query::new(Part::BlockWithHashes, block);
-            let _ = self.fetcher.fetch(block, self.fetcher.view().clock().now()).await;
+            let _ = self.fetcher().fetch(block, self.fetcher().view().clock().now()).await;
         }
         existing.transactions_in(block).is_some_and(|count| count > 0)
     }
@@ -102,7 +107,7 @@ impl Insister {
         fetch: Query,
         known: Known,
     ) -> Result<Option<Shared<Fetched>>, CallError> {
-        let (canon, view) = (self.fetcher.canon(), self.fetcher.view());
+        let (canon, view) = (self.fetcher().canon(), self.fetcher().view());
         let arrival = asked.request.packet().arrival(view.clock());
         let is_known = || view.tracker().canonical_at(known.number, arrival) == known.block;
         if known.block.is_some_and(|block| is_block_by_hash(fetch) && canon.deny(known.number, block)) {
@@ -116,24 +121,20 @@ impl Insister {
                 return Ok(None);
             }
             time::sleep(pause).await;
-            match self.fetcher.fetch_anywhere(fetch).await {
-                Ok(Shared { value: Fetched::Other(answer), .. })
-                    if answer.is_null() || is_empty_list(&answer) =>
-                {
-                    denials += 1;
-                }
-                Ok(Shared { value: Fetched::Short(_), .. }) | Err(_) => {}
-                Ok(shared) => return Ok(Some(shared)),
+            match self.fetcher().fetch_anywhere(fetch).await {
+                Ok(shared) if !is_denial(&shared.value) => return Ok(Some(shared)),
+                Ok(shared) => denials += u32::from(matches!(shared.value, Fetched::Other(_))),
+                Err(_) => {}
             }
         }
-        let _ = canon.ask(known.number).await;
+        self.fetcher().check_place(known.number).await;
         if !is_known() {
             return Ok(None);
         }
         // A failed request says nothing about the data.
-        let is_gone = |block: &BlockHash| denials == PAUSES.len() && self.may_be_pruned(asked, *block);
+        let is_gone = |block: &BlockHash| denials == PAUSES.len() as u32 && self.may_be_pruned(asked, *block);
         let gone = known.block.filter(is_gone);
-        self.fetcher.state().uncacheable.note_lacking(fetch, gone);
+        self.fetcher().state().uncacheable.note_lacking(fetch, gone);
         if gone.is_some() {
             return Ok(None);
         }
@@ -144,10 +145,10 @@ impl Insister {
     /// Returns whether no endpoint is likely to have this part of a known block again: the block is final and old, and no
     /// endpoint has shown the part. Nothing proves an absence, so this is never so where clients get proved data only.
     fn may_be_pruned(&self, asked: &QueryCall, block: BlockHash) -> bool {
-        let view = self.fetcher.view();
+        let view = self.fetcher().view();
         let is_old = |link| view.tracker().is_old_final_block(link, view.clock().now());
-        !self.prover.is_strict()
+        !self.0.is_strict()
             && view.cached_link(block).is_some_and(is_old)
-            && !self.fetcher.state().uncacheable.was_shown(asked.query.part, block)
+            && !self.fetcher().state().uncacheable.was_shown(asked.query.part, block)
     }
 }

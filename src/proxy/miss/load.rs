@@ -12,7 +12,7 @@ use crate::{
     eth::{self, At, Block, BlockHash, Query, Receipts, TxHash},
     proxy::{
         call::single_flight::Coalesce,
-        head::{HeadTracker, SharedView},
+        head::{Canon, SharedView},
         lookup::CacheState,
         parts::ProxyParts,
         tiers::{Asks, Links, TierSync},
@@ -21,16 +21,6 @@ use crate::{
     upstream::is_development,
     verify::{Content, Doubt, TierVerifier, Verified, Verifier},
 };
-
-/// Whether an upstream answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum UpstreamState {
-    Reachable,
-    /// An upstream answers, but is asked only for what leads to several blocks.
-    Spared,
-    /// No upstream answers, so none is asked.
-    Unreachable,
-}
 
 /// Longest time for the proof of a loaded entry; after that, the proxy asks the upstream.
 const PROOF: Duration = Duration::from_secs(2);
@@ -47,7 +37,7 @@ pub(crate) struct Loader {
     verifier: Verifier,
     /// Chain id that the operator demands.
     chain_id: Option<u64>,
-    flights: Coalesce<(Query, UpstreamState), Option<Option<TierKind>>>,
+    flights: Coalesce<(Query, Asks), Option<Option<TierKind>>>,
     names: [Arc<str>; TierKind::ALL.len()],
 }
 
@@ -56,7 +46,7 @@ pub(crate) struct Loader {
 impl Loader {
     pub(crate) fn new(
         sync: Arc<TierSync>,
-        head: Arc<HeadTracker>,
+        canon: Canon,
         state: Arc<CacheState>,
         store: Store,
         chain_id: Option<u64>,
@@ -65,8 +55,8 @@ impl Loader {
         let ProxyParts { tiers, verifier, .. } = parts.clone();
         Self {
             sync,
-            view: head.view().clone(),
-            links: Links::new(tiers.clone(), head),
+            view: canon.view().clone(),
+            links: Links::new(tiers.clone(), canon),
             tiers,
             state,
             store,
@@ -83,31 +73,22 @@ impl Loader {
         self: &Arc<Self>,
         query: Query,
         arrival: Stamp,
-        upstreams: UpstreamState,
+        asks: Asks,
     ) -> Option<Option<TierKind>> {
         if self.tiers.is_empty() {
             return None;
         }
         let whole = query.whole()?;
         let this = self.clone();
-        let load = move || async move { this.load_whole(whole, upstreams).await };
+        let load = move || async move { this.load_whole(whole, asks).await };
         // Join a load of any age: final content does not change.
-        let landed = self.flights.run((whole, upstreams), arrival, |_| true, load).await;
+        let landed = self.flights.run((whole, asks), arrival, |_| true, load).await;
         landed.ok()?.value
     }
 
-    async fn load_whole(
-        self: &Arc<Self>,
-        whole: Query,
-        upstreams: UpstreamState,
-    ) -> Option<Option<TierKind>> {
+    async fn load_whole(self: &Arc<Self>, whole: Query, asks: Asks) -> Option<Option<TierKind>> {
         let generation = self.view.generation();
-        let chain = self.chain(upstreams).await?;
-        let asks = match upstreams {
-            UpstreamState::Reachable => Asks::Always,
-            UpstreamState::Spared => Asks::Sparingly,
-            UpstreamState::Unreachable => Asks::Never,
-        };
+        let chain = self.chain(asks).await?;
         let hash = match whole.at {
             At::Hash(hash) => hash,
             At::Number(number) => self.links.hash_at(chain, number, asks).await?,
@@ -118,13 +99,13 @@ impl Loader {
             }
             At::Tag(_) => return None,
         };
-        let (block, mut tier) = self.load_block(chain, hash, generation, upstreams).await?;
+        let (block, mut tier) = self.load_block(chain, hash, generation, asks).await?;
         if tier.is_some() {
             // Copies it to the tiers before that one, if the block is known to be final.
             self.sync.write_back().write_block(&block, tier);
         }
         if let eth::Part::Receipts | eth::Part::Receipt = whole.part {
-            tier = self.load_receipts(chain, &block, generation, upstreams).await?.or(tier);
+            tier = self.load_receipts(chain, &block, generation, asks).await?.or(tier);
         }
         Some(tier)
     }
@@ -135,9 +116,9 @@ impl Loader {
         chain: ChainKey,
         hash: BlockHash,
         generation: u64,
-        upstreams: UpstreamState,
+        asks: Asks,
     ) -> Option<(Arc<Verified<Block>>, Option<TierKind>)> {
-        if let Some(block) = self.good_block(hash, upstreams) {
+        if let Some(block) = self.good_block(hash, asks) {
             return Some((block, None));
         }
         let tiers = &self.tiers;
@@ -164,10 +145,10 @@ impl Loader {
         chain: ChainKey,
         block: &Arc<Verified<Block>>,
         generation: u64,
-        upstreams: UpstreamState,
+        asks: Asks,
     ) -> Option<Option<TierKind>> {
         let hash = block.hash();
-        if self.good_receipts(hash, upstreams).is_some() {
+        if self.good_receipts(hash, asks).is_some() {
             return Some(None);
         }
         let tiers = &self.tiers;
@@ -192,26 +173,23 @@ impl Loader {
 
     /// Returns the block from memory. While an upstream answers, skips an unproved block that was fetched before it
     /// was final: a tier or the upstream may have a better copy.
-    fn good_block(&self, hash: BlockHash, upstreams: UpstreamState) -> Option<Arc<Verified<Block>>> {
-        self.state.cache.block(hash).filter(|block| block.lasts() || upstreams == UpstreamState::Unreachable)
+    fn good_block(&self, hash: BlockHash, asks: Asks) -> Option<Arc<Verified<Block>>> {
+        self.state.cache.block(hash).filter(|block| block.lasts() || asks == Asks::Never)
     }
 
     /// Like [`good_block`](Self::good_block), for the receipts.
-    fn good_receipts(&self, hash: BlockHash, upstreams: UpstreamState) -> Option<Arc<Verified<Receipts>>> {
-        self.state
-            .cache
-            .receipts(hash)
-            .filter(|receipts| receipts.lasts() || upstreams == UpstreamState::Unreachable)
+    fn good_receipts(&self, hash: BlockHash, asks: Asks) -> Option<Arc<Verified<Receipts>>> {
+        self.state.cache.receipts(hash).filter(|receipts| receipts.lasts() || asks == Asks::Never)
     }
 
     /// Returns the chain whose entries to load: the adopted chain or, until an upstream has shown its chain, the one
     /// of the last run.
-    async fn chain(&self, upstreams: UpstreamState) -> Option<ChainKey> {
+    async fn chain(&self, asks: Asks) -> Option<ChainKey> {
         if let Some(chain) = self.sync.chain() {
             return Some(chain);
         }
         let (tiers, chain_id) = (&self.tiers, &self.chain_id);
-        if upstreams != UpstreamState::Unreachable || self.view.has_chain() {
+        if asks != Asks::Never || self.view.has_chain() {
             return None;
         }
         let chain = tiers.last_chain().await?;
@@ -221,7 +199,7 @@ impl Loader {
 
     /// Removes the entries of a block from tiers. Returns the tiers that may still have them.
     pub(crate) async fn remove_from_tiers(&self, block: BlockHash) -> Vec<TierKind> {
-        match self.chain(UpstreamState::Unreachable).await {
+        match self.chain(Asks::Never).await {
             Some(chain) => self.tiers.remove(chain, block).await,
             None => Vec::new(),
         }
@@ -229,7 +207,7 @@ impl Loader {
 
     /// Returns the blocks where tiers would look for this transaction, and the tiers that could not answer.
     pub(crate) async fn homes_in_tiers(&self, transaction: TxHash) -> (Vec<BlockHash>, Vec<TierKind>) {
-        let Some(chain) = self.chain(UpstreamState::Unreachable).await else { return Default::default() };
+        let Some(chain) = self.chain(Asks::Never).await else { return Default::default() };
         self.tiers.homes_of(chain, transaction).await
     }
 

@@ -9,7 +9,7 @@ use std::{
 use futures_util::{FutureExt, future::BoxFuture};
 use tower::Service;
 
-use super::{answer::Answerer, deflate::Deflater, forward::Forwarder};
+use super::{answer::Answerer, deflate::Deflater, fetcher::Fetcher, forward::Forwarder};
 use crate::{
     client::Client,
     eth::{ParamError, Query, SingleReceipt, Tag, is_reset, is_write},
@@ -24,8 +24,7 @@ use crate::{
             waited,
         },
         error::CallError,
-        head::HeadTracker,
-        lookup::{CacheState, LookupPlan},
+        lookup::LookupPlan,
     },
     upstream::{Call, Identity, Requirements, Upstream, is_development},
     verify::Verifier,
@@ -45,8 +44,6 @@ pub(crate) struct Responder(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    head: Arc<HeadTracker>,
-    state: Arc<CacheState>,
     answerer: Arc<Answerer>,
     forwarder: Forwarder,
     upstream: Upstream,
@@ -66,8 +63,6 @@ impl Responder {
         deflater: Deflater,
     ) -> Self {
         Self(Arc::new(Inner {
-            head: answerer.content().fetcher().canon().head().clone(),
-            state: answerer.content().fetcher().state().clone(),
             forwarder: answerer.content().forwarder().clone(),
             concurrency: answerer.concurrency().clone(),
             answerer: Arc::new(answerer),
@@ -106,6 +101,10 @@ impl Service<Missed> for Responder {
 // === impl Inner ===
 
 impl Inner {
+    fn fetcher(&self) -> &Fetcher {
+        self.answerer.content().fetcher()
+    }
+
     fn respond(
         self: &Arc<Self>,
         Missed { request, plan }: Missed,
@@ -176,7 +175,7 @@ impl Inner {
         if self.upstream.is_preferred_check_due() {
             // A client whose calls all bypass the cache never refreshes the head, and would stay with a fallback
             // endpoint.
-            let head = self.head.clone();
+            let head = self.fetcher().canon().head().clone();
             tokio::spawn(async move { head.refresh(Tag::Latest, head.view().clock().now()).await });
         }
         self.forwarder.forward(call.with_requirements(self.forwarder.requirements()), Outcome::Bypass).await
@@ -223,14 +222,14 @@ impl Inner {
             && let Answer::Result(receipt) = &answered.answer
             && let Ok(receipt) = SingleReceipt::read(receipt.clone())
         {
-            self.head.view().tell(receipt.place().home());
+            self.fetcher().view().tell(receipt.place().home());
         }
         Ok(answered)
     }
 
     fn invalidate(&self, resets: bool) {
-        let now = self.head.view().invalidate_after_write(resets);
-        self.state.absences.forget(now);
+        let now = self.fetcher().view().invalidate_after_write(resets);
+        self.fetcher().state().absences.forget(now);
         if resets {
             self.identity.require_recheck();
         }

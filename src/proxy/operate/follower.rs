@@ -337,7 +337,7 @@ impl Follower {
         self.identity.confirm().await?;
         let now = self.view.clock().now();
         let Shared { value, joined, .. } =
-            self.fetcher.fetch_ahead(fetch, now).await.map_err(CallError::Upstream)?;
+            self.fetcher.fetch(fetch, now).await.map_err(CallError::Upstream)?;
         if !joined {
             self.metrics.followed();
         }

@@ -29,7 +29,7 @@ use crate::{
     log_throttle::LogThrottle,
     proxy::{
         call::single_flight::Coalesce,
-        head::{HeadTracker, SharedView, source::NotShown},
+        head::{Canon, SharedView, source::NotShown},
     },
     timeout::timeout,
     verify::prove::raw,
@@ -77,7 +77,7 @@ pub(crate) struct Links(Arc<Inner>);
 struct Inner {
     tiers: Tiers,
     view: Arc<SharedView>,
-    head: Arc<HeadTracker>,
+    canon: Canon,
     /// The running requests for an anchor, by its number.
     flights: Coalesce<(ChainKey, u64), Option<BlockHash>>,
     walks: Mutex<VecDeque<Walk>>,
@@ -119,11 +119,11 @@ enum Asked {
 // === impl Links ===
 
 impl Links {
-    pub(crate) fn new(tiers: Tiers, head: Arc<HeadTracker>) -> Self {
+    pub(crate) fn new(tiers: Tiers, canon: Canon) -> Self {
         Self(Arc::new(Inner {
             tiers,
-            view: head.view().clone(),
-            head,
+            view: canon.view().clone(),
+            canon,
             flights: Coalesce::default(),
             walks: Mutex::default(),
             closed: AsyncMutex::default(),
@@ -146,7 +146,7 @@ impl Links {
             return Some(hash);
         }
         if asks != Asks::Never {
-            this.head.establish_finality(this.view.clock().now()).await.ok()?;
+            this.canon.head().establish_finality(this.view.clock().now()).await.ok()?;
         }
         if let Some(hash) = this.known(number) {
             return Some(hash);
@@ -274,17 +274,8 @@ impl Inner {
 
     /// Asks the node for the block at this number, and tells the view.
     async fn ask(&self, number: BlockNumber) -> Asked {
-        let (source, sent) = (self.head.source(), self.view.clock().now());
-        match timeout(PATIENCE, source.request(number, sent)).await {
-            Ok(Ok(Ok(shown))) if shown.is_storable() => {
-                let link = shown.link;
-                source.store(shown);
-                let taken = self.view.learn(|tracker, find| {
-                    let counts = tracker.counts(sent) && !tracker.is_suspended();
-                    counts.then(|| tracker.observe_number(link, sent, find))
-                });
-                if taken == Some(Ok(())) { Asked::Shown(link.hash) } else { Asked::Failed }
-            }
+        match timeout(PATIENCE, self.canon.ask(number)).await {
+            Ok(Ok(Ok(link))) => Asked::Shown(link.hash),
             Ok(Ok(Err(NotShown::Absent(_) | NotShown::Refused(_)))) => Asked::Lacking,
             _ => Asked::Failed,
         }
@@ -335,7 +326,7 @@ impl Inner {
             *closed = Some((finalized, now));
             let gap =
                 Gap { from: BlockNumber(number.0 + run.len() as u64), to: BlockNumber(finalized.0 - 1) };
-            let mut links = self.head.source().fetch_gap(gap, now).await;
+            let mut links = self.canon.head().source().fetch_gap(gap, now).await;
             links.sort_unstable_by_key(|link| Reverse(link.number));
             for link in links {
                 self.view.learn(|tracker, find| tracker.observe_block(link, find));

@@ -181,6 +181,21 @@ async fn transactions_of_an_unknown_block_by_hash_cost_three_calls() {
     }
 }
 
+/// Wallets read a transaction, and a little later its receipt.
+#[tokio::test(start_paused = true)]
+async fn receipt_of_a_transaction_read_before_costs_one_call() {
+    let chain = upstream::devchain().blocks(40, 5).chain();
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask("eth_blockNumber", json!([])).await;
+    let transaction = json!([transactions(&chain, 39)[0]]);
+    asks(&program, &chain, "eth_getTransactionByHash", transaction.clone()).await;
+    time::sleep(2 * STALENESS).await;
+    chain.clear_calls();
+    asks(&program, &chain, "eth_getTransactionReceipt", transaction).await;
+    let methods: Vec<_> = chain.calls().into_iter().map(|call| call.method).collect();
+    assert_eq!(methods, ["eth_getTransactionReceipt"]);
+}
+
 /// The proxy has not seen a call by number before these calls by hash.
 #[tokio::test(start_paused = true)]
 async fn client_that_only_knows_hashes_costs_no_more() {

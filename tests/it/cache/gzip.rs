@@ -430,7 +430,7 @@ fn deflated_block_is_dropped_with_its_content() {
     assert!(!has(&first) && has(&second));
 
     // Removing a block removes its deflated form, too.
-    cache.remove(second.hash());
+    cache.forget(&cache.held_in(|home| home.block == second.hash()));
     assert!(!has(&second));
     cache.settle();
     assert_eq!((cache.count("deflated"), cache.count("block")), (0, 0));
@@ -520,7 +520,7 @@ proptest! {
                     let (whole, deflated) = made.swap_remove(of % made.len());
                     cache.insert_deflated(&whole, deflated);
                 }
-                5 => cache.remove(hash),
+                5 => cache.forget(&cache.held_in(|home| home.block == hash)),
                 6 => drop(held.pop()),
                 _ => {}
             }

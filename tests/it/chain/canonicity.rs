@@ -807,6 +807,24 @@ async fn single_receipt_contrary_to_its_proved_block_is_dropped() {
     }
 }
 
+/// A false place of a transaction counts until the block that it names is cached.
+#[tokio::test(start_paused = true)]
+async fn single_transaction_is_refuted_by_the_block_that_it_names() {
+    let chain = chain_of(slow_blocks(), 20);
+    let mut config = Config::default();
+    config.verify.ethereum_chains.push(chain.config().chain_id);
+    let program = in_memory::program(&chain, &config);
+    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+    let (transaction, other) = (json!([transactions(&chain, 2..=2)[0]]), chain.hash_at(3).unwrap());
+    for (member, value) in [("blockHash", json!(other)), ("blockNumber", json!("0x3"))] {
+        chain.fail(Lie::Field(member.to_owned(), value)).on(TRANSACTION).always();
+    }
+    assert_eq!(program.ask(TRANSACTION, transaction.clone()).await["blockHash"], json!(other));
+    chain.clear_faults();
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!([hex(3), true])).await;
+    agrees(&program, &chain, TRANSACTION, transaction).await;
+}
+
 /// One answer makes the block final, because it is far below the finalized block. No chain of parents links the two.
 #[tokio::test(start_paused = true)]
 async fn pruned_receipts_do_not_affect_their_final_block() {

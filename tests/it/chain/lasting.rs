@@ -11,7 +11,7 @@ use holdfast::{
     verify::{Demand, OnMismatch},
 };
 use serde_json::{Value, json};
-use tokio::time;
+use tokio::time::{self, Instant};
 use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
 use crate::support::{
@@ -245,6 +245,21 @@ async fn old_data_that_no_node_has_shown_is_null() {
             let (status, _) = program.cached(method, params).await;
             assert!(status.contains("hit") || method == TRANSACTION_AT_NUMBER, "{method} is back: {status}");
         }
+    }
+}
+
+/// The call itself has shown the block, so the node's word about its receipts counts at once.
+#[tokio::test(start_paused = true)]
+async fn receipts_that_the_node_has_pruned_are_null_at_once() {
+    let chain = hourly();
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+    chain.fail(Fault::Null).on("eth_get*Receipt*").always();
+    for number in [2, 5] {
+        chain.clear_calls();
+        let begun = Instant::now();
+        assert_eq!(program.ask(RECEIPTS, json!([hex(number)])).await, Value::Null);
+        assert!(chain.calls_total() <= 3 && begun.elapsed() < Duration::from_millis(100));
     }
 }
 
