@@ -76,6 +76,11 @@ impl Content {
         each!(self, content => content.level())
     }
 
+    /// Returns whether the content is proved or its block was final when the answer was requested.
+    pub fn lasts(&self) -> bool {
+        each!(self, content => content.lasts())
+    }
+
     /// Returns the endpoint or tier that the content came from.
     pub fn origin(&self) -> Option<&Origin> {
         each!(self, content => content.origin())

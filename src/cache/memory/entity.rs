@@ -118,13 +118,12 @@ impl Entity {
         OVERHEAD + value + self.located() * ENTRY_BYTES
     }
 
-    /// Number of transactions that the entry adds to the location index.
+    /// Number of transactions that the entry adds to the location index. Of a single entry, the key names the transaction.
     fn located(&self) -> usize {
         match self.content() {
             Some(Content::Block(block)) => block.len(),
             Some(Content::Receipts(receipts)) => receipts.len(),
-            // The key names the transaction of a single entry.
-            Some(Content::Transaction(_) | Content::Receipt(_) | Content::BlockWithHashes(_)) | None => 0,
+            _ => 0,
         }
     }
 
@@ -150,15 +149,11 @@ impl Entity {
 
     /// Returns the transactions that the entry adds to the location index, with their positions.
     pub(super) fn locations(&self) -> Vec<(TxHash, TxPosition)> {
-        let numbered = |hashes: Vec<TxHash>| {
-            hashes.into_iter().zip(0..).map(|(hash, index)| (hash, TxPosition(index))).collect()
-        };
+        let positions = (0..).map(TxPosition);
         match self.content() {
-            Some(Content::Block(block)) => numbered(block.transaction_hashes().collect()),
-            Some(Content::Receipts(receipts)) => numbered(receipts.transaction_hashes().collect()),
-            Some(Content::Transaction(_) | Content::Receipt(_) | Content::BlockWithHashes(_)) | None => {
-                Vec::new()
-            }
+            Some(Content::Block(block)) => block.transaction_hashes().zip(positions).collect(),
+            Some(Content::Receipts(receipts)) => receipts.transaction_hashes().zip(positions).collect(),
+            _ => Vec::new(),
         }
     }
 }

@@ -17,10 +17,7 @@ use super::{
 use crate::{
     blocking,
     cache::config::Config,
-    eth::{
-        Block, BlockHash, BlockNumber, BlockWithHashes, Home, Part, Receipts, SingleReceipt,
-        SingleTransaction, TxHash, TxPosition,
-    },
+    eth::{Block, BlockHash, BlockNumber, BlockWithHashes, Home, Part, Receipts, TxHash, TxPosition},
     verify::{Content, Verified},
 };
 
@@ -166,20 +163,11 @@ impl Cache {
         self.store.peek(&Key::Receipts(hash))?.into_receipts()
     }
 
-    /// Returns the single transaction with this hash.
-    pub fn single_transaction(&self, transaction: TxHash) -> Option<Arc<Verified<SingleTransaction>>> {
-        match self.store.get(&Key::Transaction(transaction))?.value {
-            Value::Content(Content::Transaction(transaction)) => Some(transaction),
-            _ => None,
-        }
-    }
-
-    /// Returns the single receipt of the transaction with this hash.
-    pub fn single_receipt(&self, transaction: TxHash) -> Option<Arc<Verified<SingleReceipt>>> {
-        match self.store.get(&Key::Receipt(transaction))?.value {
-            Value::Content(Content::Receipt(receipt)) => Some(receipt),
-            _ => None,
-        }
+    /// Returns the transaction with this hash, or its receipt, that was fetched without its block.
+    pub fn single(&self, part: Part, transaction: TxHash) -> Option<Content> {
+        let key =
+            if part == Part::Receipt { Key::Receipt(transaction) } else { Key::Transaction(transaction) };
+        self.store.get(&key)?.content().cloned()
     }
 
     /// Returns whether the cache can serve this content from its own entry. A block with transaction hashes can also be

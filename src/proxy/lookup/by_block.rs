@@ -94,7 +94,7 @@ impl BlockLookup<'_> {
             (_, false) => {
                 let with_hashes = self.entries.state.cache.block_with_hashes(hash)?;
                 let fetch = Query::new(Part::BlockWithHashes, hash);
-                let renew = self.entries.renews(fetch, &with_hashes, with_hashes.header().number);
+                let renew = self.entries.renews(fetch, with_hashes.lasts(), with_hashes.header().number);
                 let answer = CachedAnswer::cached(Part::BlockWithHashes, with_hashes.bytes(), renew);
                 Some(answer.of_whole(self.packet, || Some(Whole::block_with_hashes(&with_hashes))))
             }

@@ -12,8 +12,8 @@ use tracing::warn;
 
 use crate::{
     cache::Cache,
-    eth::{Block, BlockHash, Part, Place, Receipts, TxPosition},
-    proxy::call::slice::hashes_only,
+    eth::{Part, Query, TxHash, TxPosition},
+    proxy::call::slice::{hashes_only, slice},
     verify::Content,
 };
 
@@ -45,13 +45,9 @@ impl Derivations {
                 if let Some(with_hashes) = cache.block_with_hashes(block.hash()) {
                     self.settle(Part::BlockWithHashes, &hashes_only(block), &with_hashes.bytes());
                 }
-                for (index, transaction) in block.transaction_hashes().enumerate() {
-                    let single = cache.single_transaction(transaction);
-                    let single = single.filter(|single| is_in(single.place(), block.hash()));
-                    if let Some(single) = single {
-                        self.compare_transaction(block, TxPosition(index as u64), &single.bytes());
-                    }
-                }
+                let slices = block.transaction_hashes().zip(0..);
+                let slices = slices.map(|(hash, index)| (hash, block.transaction(TxPosition(index))));
+                self.compare_singles(cache, content, Part::Transaction, slices);
             }
             Content::BlockWithHashes(with_hashes) => {
                 if let Some(block) = cache.block(with_hashes.hash()) {
@@ -59,34 +55,33 @@ impl Derivations {
                 }
             }
             Content::Receipts(receipts) => {
-                let Some(block) = receipts.block() else { return };
-                for (index, transaction) in receipts.transaction_hashes().enumerate() {
-                    let single = cache.single_receipt(transaction);
-                    let single = single.filter(|single| is_in(Some(single.place()), block));
-                    if let Some(single) = single {
-                        self.compare_receipt(receipts, TxPosition(index as u64), &single.bytes());
-                    }
-                }
+                let slices = receipts.transaction_hashes().zip(0..);
+                let slices = slices.map(|(hash, index)| (hash, receipts.receipt(TxPosition(index))));
+                self.compare_singles(cache, content, Part::Receipt, slices);
             }
             // A single is fetched beside its block only where nothing is cut out of it.
             Content::Transaction(_) | Content::Receipt(_) => {}
         }
     }
 
-    fn compare_transaction(&self, block: &Block, index: TxPosition, single: &Bytes) {
-        if let Some(slice) = block.transaction(index) {
-            self.settle(Part::Transaction, &slice, single);
+    fn compare_singles(
+        &self,
+        cache: &Cache,
+        whole: &Content,
+        part: Part,
+        slices: impl Iterator<Item = (TxHash, Option<Bytes>)>,
+    ) {
+        for (transaction, cut) in slices {
+            let single = cache.single(part, transaction).filter(|single| single.home() == whole.home());
+            let alone = single.and_then(|single| slice(Query::new(part, transaction), &single));
+            if let (Some(cut), Some(alone)) = (cut, alone) {
+                self.settle(part, &cut, &alone);
+            }
         }
     }
 
-    fn compare_receipt(&self, receipts: &Receipts, index: TxPosition, single: &Bytes) {
-        if let Some(slice) = receipts.receipt(index) {
-            self.settle(Part::Receipt, &slice, single);
-        }
-    }
-
-    fn settle(&self, part: Part, slice: &Bytes, single: &Bytes) {
-        if !is_same(slice, single) && !self.0[part as usize].swap(true, Relaxed) {
+    fn settle(&self, part: Part, cut: &Bytes, single: &Bytes) {
+        if !is_same(cut, single) && !self.0[part as usize].swap(true, Relaxed) {
             warn!(
                 derivation = name(part),
                 "on this chain, an answer fetched alone differs from the same data in its block ({}); \
@@ -104,10 +99,6 @@ fn name(part: Part) -> &'static str {
         Part::Receipt => "receipt",
         _ => "transaction",
     }
-}
-
-fn is_in(place: Option<Place>, block: BlockHash) -> bool {
-    place.is_some_and(|place| place.block == block)
 }
 
 /// Returns whether two JSON texts are equal apart from member order and white space.

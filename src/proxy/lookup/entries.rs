@@ -7,7 +7,10 @@ use bytes::Bytes;
 use super::{plan::CachedAnswer, state::CacheState};
 use crate::{
     eth::{Block, BlockHash, BlockNumber, Home, Part, Query, Receipts, TxHash, TxPosition},
-    proxy::{call::slice::NULL, head::SharedView},
+    proxy::{
+        call::slice::{NULL, slice},
+        head::SharedView,
+    },
     verify::{Demand, Kind, Verified, Verifier},
 };
 
@@ -33,7 +36,7 @@ impl<'a> Entries<'a> {
 
     pub(super) fn block_answer(&self, block: &Verified<Block>, bytes: Bytes) -> CachedAnswer {
         let header = block.header();
-        let renew = self.renews(Query::new(Part::Block, header.hash), block, header.number);
+        let renew = self.renews(Query::new(Part::Block, header.hash), block.lasts(), header.number);
         CachedAnswer::cached(Part::Block, bytes, renew)
     }
 
@@ -56,34 +59,23 @@ impl<'a> Entries<'a> {
     /// Returns a transaction or a receipt that was fetched without its block, and the block that it names.
     pub(super) fn single(&self, part: Part, transaction: TxHash) -> Option<(Home, CachedAnswer)> {
         let query = Query::new(part, transaction);
-        let (home, bytes, renews) = if part == Part::Receipt {
-            let single = self.state.cache.single_receipt(transaction)?;
-            let home = single.place().home();
-            (home, single.bytes(), self.renews(query, &single, home.number))
-        } else {
-            let single = self.state.cache.single_transaction(transaction)?;
-            let home = single.place()?.home();
-            (home, single.bytes(), self.renews(query, &single, home.number))
-        };
-        Some((home, CachedAnswer::cached(part, bytes, renews)))
+        let single = self.state.cache.single(part, transaction)?;
+        let home = single.home()?;
+        let renew = self.renews(query, single.lasts(), home.number);
+        Some((home, CachedAnswer::cached(part, slice(query, &single)?, renew)))
     }
 
     pub(super) fn receipts_renew(&self, receipts: &Verified<Receipts>) -> Option<Query> {
         let Home { block, number } = receipts.named_home()?;
-        self.renews(Query::new(Part::Receipts, block), receipts, number)
+        self.renews(Query::new(Part::Receipts, block), receipts.lasts(), number)
     }
 
     /// Returns `query` if it should fetch an entry again: entries of its kind get only structural checks, this one is
     /// unproved and was requested before its block became final, and the block is final now. Nodes make most mistakes about
     /// new blocks. If the fetch was useless, the next one is due after a minute.
-    pub(super) fn renews<T>(
-        &self,
-        query: Query,
-        content: &Verified<T>,
-        number: BlockNumber,
-    ) -> Option<Query> {
+    pub(super) fn renews(&self, query: Query, lasts: bool, number: BlockNumber) -> Option<Query> {
         let is_due = self.demands(Kind::of(query.part)) == Demand::Structural
-            && !content.lasts()
+            && !lasts
             && self.view.tracker().is_final(number)
             && !self.state.uncacheable.contains(query);
         is_due.then_some(query)

@@ -12,6 +12,7 @@ use super::{
     insist::{Insister, is_block_by_hash},
     load::Loader,
     prove::Prover,
+    singles::Singles,
 };
 use crate::{
     chain::Stamp,
@@ -53,6 +54,7 @@ pub(crate) struct ContentAnswerer {
     lookup: Arc<CacheLookup>,
     fetcher: Arc<Fetcher>,
     insister: Insister,
+    singles: Singles,
     prover: Prover,
     forwarder: Forwarder,
     loader: Arc<Loader>,
@@ -116,7 +118,8 @@ impl ContentAnswerer {
     ) -> Self {
         let fetcher = prover.fetcher().clone();
         let insister = Insister::new(prover.clone());
-        Self { lookup, fetcher, insister, prover, forwarder, loader, metrics }
+        let singles = Singles::new(fetcher.clone());
+        Self { lookup, fetcher, insister, singles, prover, forwarder, loader, metrics }
     }
 
     pub(super) fn lookup(&self) -> &CacheLookup {
@@ -305,10 +308,13 @@ impl ContentAnswerer {
                 }
                 progress.kept = is_kept.then_some(fetch);
                 match (helps, is_kept) {
-                    (true, _) => Ok(self.helped(asked, fetch, &content, is_kept)),
+                    (true, _) => {
+                        let helped = self.singles.helped(asked.query, fetch, &content, is_kept);
+                        Ok(if helped { Step::Again } else { Step::Alone })
+                    }
                     (false, true) => {
                         // Wait only briefly: the answer is here, and the fetch goes on after the timeout.
-                        let _ = timeout(REST_PATIENCE, self.fetch_rest(&content, arrival)).await;
+                        let _ = timeout(REST_PATIENCE, self.singles.fetch_rest(&content, arrival)).await;
                         Ok(Step::Again)
                     }
                     (false, false) => {
@@ -360,29 +366,6 @@ impl ContentAnswerer {
         // Without a fresh view, the next round forwards the call.
         let _ = head.refresh(Tag::Latest, self.view().clock().now()).await;
         Ok(Step::Again)
-    }
-
-    /// Takes in content that helps to answer a query by transaction: the block at the number of a cached transaction or
-    /// receipt, which shows whether that is canonical, or the whole that contains the answer.
-    fn helped(&self, asked: &QueryCall, fetch: Query, content: &Content, is_kept: bool) -> Step {
-        let (Some(transaction), cache) = (asked.query.transaction(), &self.fetcher.state().cache) else {
-            return Step::Alone;
-        };
-        if fetch.names_hash() {
-            if !is_kept {
-                self.fetcher.state().uncacheable.note(fetch);
-            }
-            return if is_kept { Step::Again } else { Step::Alone };
-        }
-        let lists = match content {
-            Content::Block(block) => block.transaction_hashes().any(|hash| hash == transaction),
-            Content::BlockWithHashes(with_hashes) => with_hashes.lists(transaction),
-            _ => return Step::Alone,
-        };
-        if !lists {
-            cache.remove_single(transaction);
-        }
-        Step::Again
     }
 
     /// Answers with content that did not enter the cache.
@@ -460,37 +443,6 @@ impl ContentAnswerer {
         match asked.query.index.is_some() && fetch.index.is_none() {
             true => Ok(Step::Alone),
             false => self.forward(asked, arrival).await,
-        }
-    }
-
-    /// Fetches the rest of a block if this is the second transaction or receipt that was fetched without it.
-    async fn fetch_rest(&self, content: &Content, arrival: Stamp) {
-        let (part, place, hash) = match content {
-            Content::Transaction(single) => match single.place() {
-                Some(place) => (Part::Transaction, place, single.hash()),
-                None => return,
-            },
-            Content::Receipt(single) => (Part::Receipt, single.place(), single.hash()),
-            _ => return,
-        };
-        let state = self.fetcher.state();
-        // The block also shows which block is at its number.
-        let at = if part == Part::Receipt { At::Hash(place.block) } else { At::Number(place.number) };
-        let whole = Query::new(part.whole(), at);
-        let has_whole = match part {
-            Part::Receipt => state.cache.receipts(place.block).is_some() || !state.node.has_block_receipts(),
-            _ => state.cache.block(place.block).is_some(),
-        };
-        if state.derivations.allow(part)
-            && state.is_second(part, place.block, hash)
-            && !has_whole
-            && !state.uncacheable.contains(whole)
-        {
-            let fetched = Box::pin(self.fetcher.fetch(whole, arrival)).await;
-            let is_kept = |content: &Content| self.fetcher.is_kept(content);
-            if !matches!(fetched, Ok(Shared { value: Fetched::Content(content), .. }) if is_kept(&content)) {
-                state.uncacheable.note(whole);
-            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     cache::Location,
     chain::Stamp,
-    eth::{At, BlockHash, BlockNumber, Query, TxHash},
+    eth::{At, BlockHash, BlockNumber, Part, Query, TxHash},
     proxy::{call::query_call::QueryCall, head::SharedView, lookup::CacheState},
 };
 
@@ -62,11 +62,8 @@ impl KnownToExist {
         };
         let lists = |block| cache.block_with_hashes(block).is_some_and(|block| block.lists(transaction));
         let in_newest = newest.into_iter().find(|known| known.block.is_some_and(lists));
-        let singles = [
-            cache.single_transaction(transaction).and_then(|single| single.place()),
-            cache.single_receipt(transaction).map(|single| single.place()),
-        ];
-        let singles = singles.into_iter().flatten().map(|place| place.number);
+        let parts = [Part::Transaction, Part::Receipt].into_iter();
+        let singles = parts.filter_map(|part| Some(cache.single(part, transaction)?.home()?.number));
         let mut numbers = locations.iter().map(|at| at.home.number).chain(singles);
         in_newest.or_else(|| numbers.find_map(|number| self.newly_final(number)))
     }

@@ -6,6 +6,7 @@
 //! answer        resolves tags; serves tiers at the start and during an outage
 //! content       answers a call that names a hash, a number or a transaction: the loop of all misses
 //! insist        asks again for data that must exist
+//! singles       transactions and receipts that are fetched without their block
 //! forward       forwards a call as the client made it
 //! deflate       compresses forwarded answers
 //! prove         fetches the proof of an answer
@@ -25,4 +26,5 @@ mod insist;
 pub(super) mod load;
 pub(super) mod prove;
 pub(super) mod respond;
+mod singles;
 pub(super) mod store;
