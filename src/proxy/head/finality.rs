@@ -89,37 +89,55 @@ impl FinalityTracker {
         head: BlockNumber,
         by: Option<EndpointId>,
     ) -> Result<FinalCheck, UpstreamError> {
-        let shown = match self.source.request_from(by, number).await {
-            Err(error @ UpstreamError::Rejected(_)) => {
-                // The block may be invalid because the endpoint serves another chain.
-                self.source.check_chain(by).await?;
-                return Err(error);
+        let (mut shown, mut own) = (self.request_final(number, by).await?, None);
+        let is_higher = |own: Option<Link>| own.is_some_and(|own| own.number > number);
+        if let Err(NotShown::Absent(by) | NotShown::Refused(by)) = shown {
+            own = self.fetch_own(by).await?;
+            if is_higher(own) {
+                // Ask again: the endpoint may have reached this number after the first request.
+                shown = self.request_final(number, by).await?;
             }
-            Err(UpstreamError::Empty) => return Err(finalized_not_shown()),
-            shown => shown?,
-        };
+        }
         let checked = match shown {
             Ok(shown) if shown.link.hash == hash => FinalCheck::Stands,
             Ok(shown) => {
                 self.check_chain_once(shown.by).await?;
                 self.contradicted(finalized, shown.link.hash)
             }
+            // The endpoint has pruned the block.
+            Err(NotShown::Absent(by) | NotShown::Refused(by)) if is_higher(own) => {
+                self.source.check_chain(by).await?;
+                FinalCheck::Stands
+            }
+            // The denial came from another replica behind the same URL.
+            Err(NotShown::Absent(_)) if own.is_some_and(|own| (own.number, own.hash) == finalized) => {
+                FinalCheck::Stands
+            }
             Err(NotShown::Absent(by)) => self.denied(finalized, head, by).await?,
-            // An error does not deny the block, because nodes report pruned blocks with many different errors. If the
-            // endpoint's own finalized block is higher, the endpoint has pruned the block.
-            Err(NotShown::Refused(by)) => match self.fetch_own(by).await? {
-                Some(own) if own.number > number => {
-                    self.source.check_chain(by).await?;
-                    FinalCheck::Stands
-                }
-                _ => return Err(finalized_not_shown()),
-            },
-            Err(NotShown::Broken | NotShown::Other) => return Err(finalized_not_shown()),
+            // An error does not deny the block, because nodes report pruned blocks with many different errors.
+            Err(_) => return Err(finalized_not_shown()),
         };
         if let FinalCheck::Stands = checked {
             self.view.change(Tracker::end_doubt);
         }
         Ok(checked)
+    }
+
+    /// Requests the block at the finalized number from this endpoint.
+    async fn request_final(
+        &self,
+        number: BlockNumber,
+        by: Option<EndpointId>,
+    ) -> Result<Result<Shown, NotShown>, UpstreamError> {
+        match self.source.request_from(by, number).await {
+            Err(error @ UpstreamError::Rejected(_)) => {
+                // The block may be invalid because the endpoint serves another chain.
+                self.source.check_chain(by).await?;
+                Err(error)
+            }
+            Err(UpstreamError::Empty) => Err(finalized_not_shown()),
+            shown => shown,
+        }
     }
 
     /// Checks that an endpoint that contradicts the finalized block serves the right chain, unless earlier contradictions
@@ -191,25 +209,14 @@ impl FinalityTracker {
         }
     }
 
-    /// Handles an endpoint whose head is at `head` and that has no block at the finalized number. If the endpoint's own
-    /// finalized block is higher, the endpoint has pruned the block. If both finalized blocks are the same, the denial
-    /// came from another replica behind the same URL.
+    /// Handles an endpoint whose head is at `head` and that has no block at the finalized number.
     async fn denied(
         self: &Arc<Self>,
         finalized @ (number, hash): (BlockNumber, BlockHash),
         head: BlockNumber,
         by: Option<EndpointId>,
     ) -> Result<FinalCheck, UpstreamError> {
-        let own = self.fetch_own(by).await?;
-        if own.is_some_and(|own| (own.number, own.hash) == finalized) {
-            return Ok(FinalCheck::Stands);
-        }
-        let has_pruned = own.is_some_and(|own| own.number > number);
         let was_suspended = self.view.tracker().is_suspended();
-        if has_pruned {
-            self.source.check_chain(by).await?;
-            return Ok(FinalCheck::Stands);
-        }
         self.check_chain_once(by).await?;
         let now = self.view.clock().now();
         match self.view.change(|tracker| tracker.deny_finalized(finalized, head, now)) {

@@ -987,3 +987,22 @@ fn logs_of_a_batch_are_refused_in_front_of_six_methods() {
     ];
     run(Setting { node: Node::SixMethods(&[]), ..ORDINARY }, &steps).unwrap();
 }
+
+/// In a doubt, the node denies the finalized block while its head is below it. When the answer arrives, the node calls a
+/// higher block final, but has not pruned the block.
+#[test]
+fn late_denial_of_the_finalized_block_does_not_end_a_doubt() {
+    let first = LogQuery { span: Span::Numbers { last: 1, before: 0 }, filter: ALL_LOGS };
+    let steps = [
+        Step::Mine(2, 0),
+        Step::Overtake { question: Question::BlockByNumber(Place::Below(0), false), depth: 1, length: 2 },
+        Step::ReorgBelowFinal { below: 4, length: 3 },
+        Step::RollbackBelowFinal(2),
+        Step::Mine(1, 3),
+        Step::Overtake { question: Question::Logs(first), depth: 1, length: 1 },
+        Step::Mine(3, 0),
+        Step::Wait(70_000),
+        Step::Again(Again::Same),
+    ];
+    run(Setting { instant: true, ..ORDINARY }, &steps).unwrap();
+}
