@@ -988,6 +988,22 @@ fn logs_of_a_batch_are_refused_in_front_of_six_methods() {
     run(Setting { node: Node::SixMethods(&[]), ..ORDINARY }, &steps).unwrap();
 }
 
+/// In a doubt, the node goes back below the block that it has just called final. That block is the head until the doubt is
+/// over.
+#[test]
+fn latest_rests_on_the_finalized_block_while_a_doubt_lasts() {
+    let around = Span::Around { block: 0, before: 1, after: 0 };
+    let steps = [
+        Step::Mine(5, 1),
+        Step::StartBatch(vec![all_logs(around), all_logs(Span::Hash(0))]),
+        Step::Rollback(1),
+        Step::ReorgBelowFinal { below: 1, length: 14 },
+        Step::ReorgBelowFinal { below: 10, length: 1 },
+        Step::Overtake { question: Question::BlockByNumber(Place::Below(0), false), depth: 1, length: 1 },
+    ];
+    run(Setting { forgets: true, ..ORDINARY }, &steps).unwrap();
+}
+
 /// In a doubt, the node denies the finalized block while its head is below it. When the answer arrives, the node calls a
 /// higher block final, but has not pruned the block.
 #[test]

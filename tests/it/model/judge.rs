@@ -314,11 +314,13 @@ impl Run<'_> {
         if self.may_doubt(asked, at) {
             let states = || since_shown().take(*allowed.end() + 1 - asked.shown);
             let is_of_tags = |state| self.world.allows_range(call, state, states(), result);
-            // The node may call a block of the new branch final, which is the head then. The doubt keeps the final blocks.
+            // The node may call a block of the new branch final, which is the head then. The doubt keeps this head, and the
+            // final blocks.
             let before = &self.world.states[self.regressed_from(asked)..=*allowed.end()];
             let mut before = before.iter().filter(|state| !state.regressed && !self.setting.development);
             if states().any(|state| self.world.allows(call, state, result))
                 || (call.has_its_own_time() && states().any(is_of_tags))
+                || (!is_one_node && states().flat_map(State::heads).any(|head| is_head(&head)))
                 || before.any(|state| self.world.allows_as_final(call, state, result))
             {
                 self.doubted.get_or_insert(at);
