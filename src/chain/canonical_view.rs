@@ -8,6 +8,7 @@ use super::{
     answered::AnsweredNumbers,
     branch::{Branch, Gap, Relation, lineage as ancestry},
     finality::Finality,
+    lookup::{Ancestry, Lookup},
     placed::PlacedTransactions,
     rules::Rules,
     stamp::Stamp,
@@ -17,40 +18,6 @@ use super::{
     window::{Contrary, Link},
 };
 use crate::eth::{BlockHash, BlockNumber, TxHash};
-
-/// The canonical block at a number, as known for one call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lookup {
-    /// This block is final.
-    Final(BlockHash),
-    /// This block is on the tracked branch, and canonical if the view is fresh.
-    Tracked {
-        /// Hash of the block.
-        hash: BlockHash,
-        /// Whether the view is fresh enough for the call.
-        fresh: bool,
-    },
-    /// A recent answer for this number alone named this block.
-    Asked(BlockHash),
-    /// The number is above the head, and has no block if the view is fresh.
-    Above {
-        /// Whether the view is fresh enough for the call.
-        fresh: bool,
-    },
-    /// The view does not know the block at this number.
-    Unknown,
-}
-
-/// Whether one block is an ancestor of another. The variants are ordered from the worst to the best.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Ancestry {
-    /// The lower block is not an ancestor, or is not known to be one.
-    Apart,
-    /// The next refresh of the head decides.
-    Unsure,
-    /// The lower block is an ancestor.
-    Ancestor,
-}
 
 /// State of a [`Tracker`](super::Tracker): the canonical blocks, as far as the upstream has shown them.
 #[derive(Clone, Debug)]
@@ -79,22 +46,9 @@ pub struct CanonicalView {
     pub(super) suspension: Option<Suspension>,
 }
 
-// === impl Lookup ===
-
-impl Lookup {
-    /// Returns the hash at the number, even if the view is not fresh.
-    pub fn hash(self) -> Option<BlockHash> {
-        match self {
-            Self::Final(hash) | Self::Tracked { hash, .. } | Self::Asked(hash) => Some(hash),
-            Self::Above { .. } | Self::Unknown => None,
-        }
-    }
-}
-
 // === impl CanonicalView ===
 
 impl CanonicalView {
-    /// Returns an empty view.
     pub(super) fn new(rules: Rules) -> Self {
         Self {
             branch: Branch::new(rules.window),
@@ -114,8 +68,7 @@ impl CanonicalView {
         }
     }
 
-    /// Returns the rules.
-    pub fn rules(&self) -> &Rules {
+    pub(crate) fn rules(&self) -> &Rules {
         &self.rules
     }
 
@@ -148,13 +101,11 @@ impl CanonicalView {
         self.finality.between(above, up_to).collect()
     }
 
-    /// Returns the number of blocks in the window, and the number of blocks in the final index.
-    pub fn sizes(&self) -> (usize, usize) {
+    pub(crate) fn sizes(&self) -> (usize, usize) {
         (self.branch.window.len(), self.finality.len())
     }
 
-    /// Returns when the request for the last accepted head was sent; `None` before the first head and after a write.
-    pub fn refreshed(&self) -> Option<Stamp> {
+    pub(crate) fn refreshed(&self) -> Option<Stamp> {
         self.fresh
     }
 
@@ -180,8 +131,7 @@ impl CanonicalView {
         self.suspension.is_none() && self.head().is_some_and(|head| number > head.number)
     }
 
-    /// Returns the block above the head that a client was told of before a request was sent at `sent`.
-    pub fn told(&self, sent: Stamp) -> Option<ToldBlock> {
+    pub(crate) fn told(&self, sent: Stamp) -> Option<ToldBlock> {
         self.told.due(sent)
     }
 
@@ -197,7 +147,6 @@ impl CanonicalView {
         self.branch.lags()
     }
 
-    /// Returns the window in ascending order.
     #[cfg(test)]
     pub(super) fn links(&self) -> Vec<Link> {
         self.branch.window.up_to(BlockNumber(u64::MAX)).collect()
@@ -246,7 +195,6 @@ impl CanonicalView {
         (!is_linked).then_some(finalized)
     }
 
-    /// Returns whether this block is known to be final.
     pub(super) fn is_final_block(&self, link: Link) -> bool {
         self.finality.get(link.number) == Some(link.hash)
     }
@@ -359,8 +307,7 @@ impl CanonicalView {
         sent.is_some_and(|sent| sent.serves(arrival, self.rules.max_staleness))
     }
 
-    /// Returns the hash that the last answer for this number named, even if that answer is old. The hash is only a hint
-    /// for finding cached content.
+    /// Returns the hash that the last answer for this number named, even if it is old: a hint to find cached content.
     pub fn hint_at(&self, number: BlockNumber) -> Option<BlockHash> {
         self.answered.get(number).map(|asked| asked.link.hash)
     }
@@ -393,13 +340,11 @@ impl CanonicalView {
         }
     }
 
-    /// Returns the nearest known final block above `number`.
-    pub fn final_above(&self, number: BlockNumber) -> Option<BlockNumber> {
+    pub(crate) fn final_above(&self, number: BlockNumber) -> Option<BlockNumber> {
         self.finality.above(number)
     }
 
-    /// Returns whether the view has forgotten all canonicity after `since`.
-    pub fn has_forgotten(&self, since: Stamp) -> bool {
+    pub(crate) fn has_forgotten(&self, since: Stamp) -> bool {
         !self.finality.counts(since)
     }
 
@@ -408,8 +353,7 @@ impl CanonicalView {
         self.rules.consistent || self.finality.is_old(link, sent, self.rules.final_margin)
     }
 
-    /// Returns whether this block is known to be canonical, for a call that arrived at `arrival`. Scans all known
-    /// blocks, so use it only for rare calls.
+    /// Returns whether this block is known to be canonical, for a call that arrived at `arrival`. Scans all known blocks.
     pub fn is_canonical(&self, hash: BlockHash, arrival: Stamp) -> bool {
         let is_at = |number| {
             [Lookup::Final(hash), Lookup::Tracked { hash, fresh: true }, Lookup::Asked(hash)]
@@ -431,15 +375,13 @@ impl CanonicalView {
         self.finality.get(number).or_else(tracked).filter(|_| self.suspension.is_none())
     }
 
-    /// Returns the number of this block on the tracked branch. Scans the window, so use it only for `null` answers and
-    /// rare calls.
+    /// Returns the number of this block on the tracked branch. Scans the window.
     pub fn tracked_number(&self, hash: BlockHash) -> Option<BlockNumber> {
         let mut links = self.branch.window.up_to(BlockNumber(u64::MAX));
         links.find(|link| link.hash == hash).map(|link| link.number)
     }
 
-    /// Returns the number at which this block is tracked, final or answered. Scans all entries, so use it only for
-    /// inspection and rare calls.
+    /// Returns the number at which this block is tracked, final or answered. Scans all entries.
     pub fn number_of(&self, hash: BlockHash) -> Option<BlockNumber> {
         self.tracked_number(hash)
             .or_else(|| self.finality.number_of(hash))
@@ -471,8 +413,7 @@ impl CanonicalView {
         self.finality.covers(number)
     }
 
-    /// Returns whether the tracked branch has no block at this number, between two others.
-    pub fn skips(&self, number: BlockNumber) -> bool {
+    pub(crate) fn skips(&self, number: BlockNumber) -> bool {
         self.branch.window.skips(number)
     }
 
@@ -489,13 +430,11 @@ impl CanonicalView {
         self.rules.finality && self.suspension.is_none() && self.finality.counts(sent) && !self.has_left(sent)
     }
 
-    /// Returns the block that `safe` resolves to, for a call that arrived at `arrival`.
-    pub fn safe(&self, arrival: Stamp) -> Option<Link> {
+    pub(crate) fn safe(&self, arrival: Stamp) -> Option<Link> {
         self.tag(self.safe, arrival)
     }
 
-    /// Returns the block that `finalized` resolves to, for a call that arrived at `arrival`.
-    pub fn finalized_tag(&self, arrival: Stamp) -> Option<Link> {
+    pub(crate) fn finalized_tag(&self, arrival: Stamp) -> Option<Link> {
         self.tag(self.finalized_tag, arrival)
     }
 

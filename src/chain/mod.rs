@@ -11,6 +11,7 @@
 //! ```text
 //! tracker         takes in heads and answers, and updates the view
 //! canonical_view  canonical blocks, as far as the upstream has shown them
+//! lookup          answers of the view
 //! finality        final blocks, and answers that contradict them
 //! final_index     hashes of final blocks by number
 //! branch          the tracked branch: extensions, reorgs, rollbacks, lag
@@ -29,6 +30,7 @@ mod branch;
 mod canonical_view;
 mod final_index;
 mod finality;
+mod lookup;
 mod placed;
 mod rules;
 mod stamp;
@@ -43,8 +45,9 @@ mod tests;
 
 pub use self::{
     branch::{Gap, HeadChange},
-    canonical_view::{Ancestry, CanonicalView, Lookup},
+    canonical_view::CanonicalView,
     finality::Finalized,
+    lookup::{Ancestry, Lookup},
     rules::Rules,
     stamp::{Clock, Stamp},
     suspension::Denied,

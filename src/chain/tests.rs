@@ -1,5 +1,6 @@
 //! Tests of each rule of the tracker. `program` tests all rules together, against a model that knows the true chain.
 
+mod below_finality;
 mod finality;
 mod heads;
 mod lag;
@@ -157,4 +158,20 @@ impl Told {
     fn numbers(&self) -> Vec<u64> {
         self.tracker.links().iter().map(|link| link.number.0).collect()
     }
+}
+
+/// Returns a tracker with head 100, where 97 and all lower blocks are final.
+fn final_at_97() -> Told {
+    final_under(ethereum())
+}
+
+/// The same for a single node, whose contradictions count at once.
+fn final_at_97_of_one_node() -> Told {
+    final_under(Rules { consistent: true, ..ethereum() })
+}
+
+fn final_under(rules: Rules) -> Told {
+    let mut told = Told::shown(rules, 90..=100);
+    told.finalized(block(97, 'a'));
+    told
 }

@@ -63,12 +63,10 @@ pub(crate) struct HeadTracker {
     metrics: Metrics,
     /// The running refreshes. Each returns whether it made an upstream call.
     refreshes: Coalesce<Tag, Result<bool, UpstreamError>>,
-    /// The running finality update.
     updating: SingleTask,
     times: Mutex<RefreshTimes>,
     /// Notifies one task of a head change, even if the change happens before that task waits.
     moved: Notify,
-    /// The running task that fetches the first head.
     establishing: SingleTask,
     reorgs: Reorgs,
 }
@@ -85,7 +83,7 @@ struct RefreshTimes {
 /// A head, with the blocks that show how it relates to the view.
 struct ShownHead {
     shown: Shown,
-    /// Blocks between the head and the tracker's window, as far as the endpoint returned them.
+    /// Blocks between the head and the window, as far as the endpoint returned them.
     between: Vec<Link>,
     /// The finalized block, if the head does not link to it and the endpoint has shown or pruned it.
     finalized: Option<(BlockNumber, BlockHash)>,
@@ -112,17 +110,14 @@ impl HeadTracker {
         }
     }
 
-    /// Returns the view that this tracker refreshes.
     pub(crate) fn view(&self) -> &Arc<SharedView> {
         &self.view
     }
 
-    /// Returns the tracker of the finalized block.
     pub(crate) fn finality(&self) -> &Arc<FinalityTracker> {
         &self.finality
     }
 
-    /// Returns the source of headers.
     pub(crate) fn source(&self) -> &HeaderSource {
         &self.source
     }
@@ -257,12 +252,10 @@ impl HeadTracker {
         })
     }
 
-    /// Returns the time since the head last changed.
     pub(crate) fn head_age(&self) -> Option<Duration> {
         self.times.lock().pace.age(self.view.clock().now().time)
     }
 
-    /// Returns the last reorgs.
     pub(crate) fn reorgs(&self) -> &Reorgs {
         &self.reorgs
     }
@@ -430,10 +423,7 @@ impl HeadTracker {
                 info!(head = head.number.0, hash = %head.hash, depth, "chain rolled back to an ancestor");
             }
             HeadChange::Restarted => {
-                debug!(
-                    head = head.number.0,
-                    "new head is too far ahead to link to known blocks; tracking restarts from it"
-                );
+                debug!(head = head.number.0, "new head links to no known block; tracking restarts from it");
             }
             HeadChange::Lag => {
                 debug!(
