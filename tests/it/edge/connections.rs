@@ -39,23 +39,6 @@ const BIG: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","pa
 // ## Time-outs
 
 #[tokio::test]
-async fn silent_connection_is_closed() {
-    let node = upstream::devchain().run().await;
-    let proxy = proxy::new()
-        .upstream(&node)
-        .config(|config| config.connections.first_byte_timeout = ENOUGH)
-        .run()
-        .await;
-
-    let begun = Instant::now();
-    let mut client = Raw::connect(proxy.address()).await;
-    assert_eq!(client.read_to_end().await, "");
-    assert!(begun.elapsed() >= ENOUGH);
-    assert_eq!(proxy.metric(&proxy::closed("first_byte")).await, 1);
-    eventually("no connection", async || proxy.metric("holdfast_connections").await == 0).await;
-}
-
-#[tokio::test]
 async fn slow_request_head_times_out() {
     let node = upstream::devchain().run().await;
     let proxy =
@@ -85,36 +68,6 @@ async fn slow_request_head_times_out() {
     });
     join_all(given_up).await;
     assert_eq!(proxy.metric(&proxy::closed("head")).await, 2);
-}
-
-#[tokio::test]
-async fn idle_connection_is_closed_after_its_timeout() {
-    let node = upstream::devchain().run().await;
-    let proxy =
-        proxy::new().upstream(&node).config(|config| config.connections.idle_timeout = SHORT).run().await;
-    let mut client = Raw::connect(proxy.address()).await;
-
-    // A request in flight does not count as idle time.
-    node.fail(Fault::Delay(SHORT * 3)).on("eth_gasPrice").once();
-    let begun = Instant::now();
-    assert_eq!(client.call("eth_gasPrice").await.status, 200);
-    assert_eq!(client.read_to_end().await, "");
-    assert!(begun.elapsed() >= SHORT * 4);
-    assert_eq!(proxy.metric(&proxy::closed("idle")).await, 1);
-}
-
-#[tokio::test]
-async fn missing_body_times_out() {
-    let node = upstream::devchain().run().await;
-    let proxy = proxy::new().upstream(&node).config(|config| config.http.body_timeout = SHORT).run().await;
-    let mut client = Raw::connect(proxy.address()).await;
-
-    client.write(post_head(100)).await;
-    client.write(r#"{"jsonrpc":"#).await;
-    let answer = client.response().await;
-    assert_eq!((answer.status.as_u16(), answer.code()), (408, Some(-32600)));
-    // The server closes the connection, since it cannot know where the body would have ended.
-    assert_eq!(client.read_to_end().await, "");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

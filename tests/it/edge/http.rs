@@ -1,10 +1,10 @@
-//! HTTP as clients see it: versions, CORS, notifications.
+//! HTTP as clients see it: connections, CORS, notifications.
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use holdfast::devchain::Fault;
-use reqwest::{Method, RequestBuilder, StatusCode, Version};
+use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -18,21 +18,7 @@ fn call(id: usize, method: &str, params: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
 }
 
-// ## Versions of HTTP
-
-#[tokio::test]
-async fn a_connection_serves_one_call_after_another() {
-    let node = upstream::devchain().blocks(1, 1).run().await;
-    let proxy = proxy::new().upstream(&node).run().await;
-    let mut client = Raw::connect(proxy.address()).await;
-
-    for _ in 0..2 {
-        let answer = client.call("eth_blockNumber").await;
-        assert_eq!((answer.status, answer.outcome()), (StatusCode::OK, Ok(r#""0x1""#.to_owned())));
-    }
-    assert_eq!(proxy.metric("holdfast_connections_accepted_total").await, 1);
-    assert_eq!(proxy.metric("holdfast_connections").await, 1);
-}
+// ## Connections
 
 #[tokio::test]
 async fn pipelined_requests_are_answered_in_order() {
@@ -78,20 +64,6 @@ async fn many_calls_share_one_http_2_connection() {
     assert!(calls.iter().all(Result::is_ok));
     assert_eq!(proxy.metric("holdfast_connections_accepted_total").await, 1);
     assert!(node.most_at_once() > 16, "{} at once", node.most_at_once());
-}
-
-#[tokio::test]
-async fn http_2_needs_no_upgrade() {
-    let node = upstream::devchain().run().await;
-    let proxy = proxy::new().upstream(&node).run().await;
-
-    for (client, version) in
-        [(client::http(&proxy), Version::HTTP_11), (client::http2(&proxy), Version::HTTP_2)]
-    {
-        let request = client.post().header("content-type", "application/json");
-        let response = request.body(client::call("eth_chainId")).send().await.unwrap();
-        assert_eq!((response.status(), response.version()), (StatusCode::OK, version));
-    }
 }
 
 #[tokio::test]
@@ -332,28 +304,4 @@ async fn browser_is_pointed_to_the_status_page() {
     // A health check, which sends no `accept`, also gets a text with status 200.
     let answer = Response::of(client.request(Method::GET)).await;
     assert_eq!((answer.status.as_u16(), answer.text().contains("JSON-RPC endpoint")), (200, true));
-
-    for method in [Method::PUT, Method::DELETE] {
-        let answer = Response::of(client.request(method)).await;
-        assert_eq!(answer.status, 405);
-        assert!(list(&answer, "allow").contains(&"post".to_owned()));
-        assert_eq!(answer.code(), Some(-32600));
-    }
-}
-
-#[tokio::test]
-async fn websocket_is_refused_with_a_message() {
-    let node = upstream::devchain().run().await;
-    let proxy = proxy::new().upstream(&node).run().await;
-    let mut client = Raw::connect(proxy.address()).await;
-
-    client
-        .write(
-            "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
-             sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-        )
-        .await;
-    let answer = client.response().await;
-    assert!(answer.status.is_client_error());
-    assert!(answer.message().contains("WebSocket"), "{}", answer.text());
 }

@@ -214,21 +214,6 @@ async fn a_client_that_hangs_up_in_the_middle_leaves_nothing_behind() {
     assert_eq!(node.calls_total(), calls);
 }
 
-#[tokio::test]
-async fn a_preflight_is_answered() {
-    let node = upstream::devchain().run().await;
-    let proxy = proxy::new().upstream(&node).run().await;
-    let preflight = client::http(&proxy)
-        .request(reqwest::Method::OPTIONS)
-        .header("origin", "https://app.example.org")
-        .header("access-control-request-method", "POST")
-        .header("access-control-request-headers", "content-type");
-    let response = Response::of(preflight).await;
-    assert_eq!(response.status, 200);
-    assert_eq!(response.header("access-control-allow-origin"), Some("*"));
-    assert_eq!(response.header("access-control-allow-headers"), Some("content-type"));
-}
-
 /// Asserts that a good call on a new connection is served.
 async fn still_serves(proxy: &Proxy, after: &str) {
     let mut connection = Raw::connect(proxy.address()).await;

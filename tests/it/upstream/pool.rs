@@ -548,13 +548,14 @@ async fn rate_limited_calls_do_not_delay_head_refreshes() {
     assert_eq!(program.metric("heads_total{reason=\"reorg\"}"), 0);
 }
 
-/// Slow forwarded calls do not delay head refreshes, either.
+/// Slow forwarded calls do not delay head refreshes, either, even for the client that makes them.
 #[tokio::test(start_paused = true)]
 async fn refresh_of_the_head_needs_no_slot() {
     let (node, _) = twins();
     let mut config = Config::default();
-    config.upstream.max_in_flight = 4;
-    let program = in_memory::program(&node, &config);
+    (config.upstream.max_in_flight, config.upstream.max_per_client) = (4, Some(4));
+    config.http.keys = vec![proxy::key("busy", "hf_BUSY")];
+    let program = in_memory::program(&node, &config).with_key("hf_BUSY");
     program.ask("eth_blockNumber", json!([])).await;
     node.fail(Fault::Queue(Duration::from_secs(20))).on(BALANCE).always();
     let crowd = join_all((0..4).map(|_| program.call(BALANCE, somebody())));

@@ -167,32 +167,6 @@ async fn forwarded_address_gets_at_most_half_of_the_requests() {
     }
 }
 
-/// Many local clients share the loopback address, so that address may use all upstream slots.
-#[tokio::test]
-async fn slow_calls_of_one_address_do_not_delay_the_head() {
-    let node = upstream::devchain().blocks(9, 2).run().await;
-    let proxy = proxy::new().upstream(&node).config(|config| config.upstream.max_in_flight = 4).run().await;
-    let client = client::http(&proxy);
-    assert_eq!(client.call("eth_blockNumber", json!([])).await.json()["result"], "0x9");
-    node.fail(Fault::Queue(SLOW)).on(BALANCE).always();
-    let slow =
-        || async { client::http(&proxy).call(BALANCE, json!([format!("0x{:040x}", 1), "latest"])).await };
-    let crowd = join_all((0..8).map(|_| slow()));
-    let head = async {
-        eventually("the slots are taken", async || node.most_at_once() == 4).await;
-        for number in 10..13 {
-            node.mine(1);
-            time::sleep(Duration::from_millis(1100)).await;
-            let head = time::timeout(Duration::from_secs(2), client.call("eth_blockNumber", json!([]))).await;
-            assert_eq!(head.expect("in time").json()["result"], format!("{number:#x}"));
-        }
-    };
-    tokio::select! {
-        () = head => {}
-        _ = crowd => panic!("the slow calls ended, so the slots are free"),
-    }
-}
-
 #[tokio::test]
 async fn one_address_cannot_take_all_request_slots() {
     let node = upstream::devchain().run().await;
