@@ -48,22 +48,6 @@ fn hash(block: devchain::BlockRef) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn chain_is_not_followed_by_default() {
-    let chain = chain();
-    let program = in_memory::program(&chain, &Config::default());
-    assert_eq!(program.call("eth_chainId", json!([])).await.0, 200);
-    assert_eq!(program.call("eth_getBlockByNumber", json!(["latest", false])).await.0, 200);
-    // Waits until the background work of the first calls is done.
-    time::sleep(Duration::from_secs(1)).await;
-    chain.clear_calls();
-    for _ in 0..60 {
-        chain.mine(1);
-        time::sleep(Duration::from_secs(60)).await;
-    }
-    assert_eq!(chain.calls_total(), 0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn followed_head_is_served_at_once_and_polled_per_interval() {
     let chain = chain();
     let program = following(&chain, Follow::Heads).await;

@@ -16,7 +16,7 @@ use tower::util::BoxCloneSyncService;
 use crate::support::{
     client, eventually,
     in_memory::{self, InMemory},
-    method::{BALANCE, BLOCK_BY_HASH, BLOCK_BY_NUMBER},
+    method::{BALANCE, BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT},
     nodes::{followed, hash, head, heads, in_order, introduced, somebody, truth, twins},
     proxy, upstream,
 };
@@ -85,9 +85,14 @@ async fn wrong_chain_endpoint_invalidates_all_canonicity() {
     // The head of the other chain reveals the change.
     let (_, reply) = program.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     assert_eq!(reply["error"]["code"], -32010, "{reply}");
-    for block in [8, 5] {
-        let (_, reply) = program.call(BLOCK_BY_NUMBER, number(block)).await;
-        assert_eq!(reply["error"]["code"], -32010, "{block}: {reply}");
+    for (method, params) in [
+        (BLOCK_BY_NUMBER, number(8)),
+        (BLOCK_BY_NUMBER, number(5)),
+        (RECEIPT, json!([format!("0x{}", "07".repeat(32))])),
+        ("eth_gasPrice", json!([])),
+    ] {
+        let (_, reply) = program.call(method, params).await;
+        assert_eq!(reply["error"]["code"], -32010, "{method}: {reply}");
     }
     let by_hash = json!([hash(&right, 5), true]);
     assert_eq!(
@@ -95,6 +100,7 @@ async fn wrong_chain_endpoint_invalidates_all_canonicity() {
         truth(&right, BLOCK_BY_HASH, &by_hash),
         "content stays"
     );
+    assert_eq!(program.metric("finality_alarms_total"), 0);
     node.restart(right.config());
     node.mine_many(120, 3);
     while program.call(BLOCK_BY_NUMBER, json!(["latest", false])).await.1["error"].is_object() {
@@ -413,6 +419,7 @@ async fn unprovable_heads_do_not_favour_a_lagging_node() {
         first.mine(1);
         second.mine(1);
         assert_eq!(head(&program).await, format!("{number:#x}"));
+        assert_eq!(followed(&program).as_deref(), Some("devchain 0"));
     }
 }
 

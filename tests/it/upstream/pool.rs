@@ -15,7 +15,7 @@ use tokio::time::{self, Instant};
 use crate::support::{
     client, eventually, in_memory,
     method::{BALANCE, BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT},
-    nodes::{first_is_back, followed, hash, health, in_order, introduced, somebody, truth, twins},
+    nodes::{followed, hash, health, in_order, introduced, somebody, truth, twins},
     program::{Program, file, holdfast},
     proxy, upstream,
 };
@@ -157,25 +157,6 @@ async fn breaker_opens_although_identification_succeeds() {
     }
     program.ask(BALANCE, somebody()).await;
     assert_eq!(health(&program, 0), Health::Closed);
-}
-
-#[tokio::test(start_paused = true)]
-async fn failing_endpoint_is_skipped_until_it_recovers() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
-    first.fail(Fault::Status(500)).any().always();
-    for _ in 0..8 {
-        program.ask(BALANCE, somebody()).await;
-    }
-    assert_eq!(health(&program, 0), Health::Open);
-    first.clear_calls();
-    for _ in 0..50 {
-        program.ask(BALANCE, somebody()).await;
-    }
-    assert!(first.calls_total() <= 1, "{} calls went to a node that fails", first.calls_total());
-    first.clear_faults();
-    first_is_back(&program).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -486,30 +467,6 @@ async fn endpoint_rate_is_respected() {
     assert!(begun.elapsed() >= Duration::from_millis(1_800), "{:?}", begun.elapsed());
 }
 
-/// Another endpoint may be behind, and would answer for an older head than the client has seen.
-#[tokio::test(start_paused = true)]
-async fn forwarded_calls_wait_for_the_primary_at_its_rate() {
-    let (first, second) = twins();
-    let mut config = in_order();
-    config.upstream.endpoints[0].rate = Some(RateConfig { per_second: 5, burst: 5 });
-    let program = in_memory::program_over(&[&first, &second], &config);
-    introduced(&program).await;
-    second.lag(1);
-    for _ in 0..5 {
-        first.mine(1);
-        second.mine(1);
-        time::sleep(Duration::from_secs(4)).await;
-        let head = program.ask("eth_blockNumber", json!([])).await;
-        let begun = Instant::now();
-        for _ in 0..20 {
-            let fees = program.ask("eth_feeHistory", json!(["0x1", "latest", []])).await;
-            assert_eq!(fees["oldestBlock"], head);
-        }
-        assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
-    }
-    assert_eq!(second.count("eth_feeHistory"), 0);
-}
-
 /// Head refreshes take precedence over calls that wait for the rate limit, and clients get no older head from the other
 /// endpoint.
 #[tokio::test(start_paused = true)]
@@ -605,23 +562,6 @@ async fn head_does_not_move_back_to_a_lagging_endpoint() {
         }
         assert_eq!(program.metric("heads_total{reason=\"reorg\"}"), 0);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn pruned_block_is_asked_of_another_endpoint() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
-    first.prune_below(50, Pruned::Error4444);
-    for number in 10..20 {
-        let params = json!([format!("{number:#x}"), true]);
-        assert_eq!(
-            program.ask(BLOCK_BY_NUMBER, params.clone()).await,
-            truth(&second, BLOCK_BY_NUMBER, &params)
-        );
-    }
-    let asked = first.calls().iter().filter(|call| call.params.contains("true")).count();
-    assert_eq!(asked, 1, "the proxy asks this node for pruned blocks again and again");
 }
 
 #[tokio::test(start_paused = true)]

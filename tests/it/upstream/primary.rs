@@ -82,22 +82,6 @@ async fn permanently_rate_limited_primary_is_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unprovable_heads_do_not_make_the_primary_alternate() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
-    for node in [&first, &second] {
-        // The heads have an unknown member, as if a fork had added it.
-        node.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK_BY_NUMBER).always();
-    }
-    for _ in 0..10 {
-        time::sleep(Duration::from_secs(2)).await;
-        program.call("eth_blockNumber", json!([])).await;
-        assert_eq!(followed(&program).as_deref(), FIRST);
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn first_in_order_is_primary_again_once_it_caught_up() {
     let (first, second) = twins();
     let program = in_memory::program_over(&[&first, &second], &in_order());

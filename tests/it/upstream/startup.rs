@@ -150,19 +150,6 @@ async fn development_chain_may_restart() {
 }
 
 #[tokio::test]
-async fn ready_program_makes_no_calls_by_itself() {
-    let node = upstream::devchain().run().await;
-    let proxy = proxy::new().upstream(&node).run().await;
-    let client = client::http(&proxy);
-    node.clear_calls();
-    // The wait is longer than any pause between the first attempts.
-    tokio::time::sleep(Duration::from_millis(600)).await;
-    let _ = readiness(&client, &proxy).await;
-    let _ = client.get(&proxy.admin_url("/status")).await;
-    assert_eq!(node.calls_total(), 0);
-}
-
-#[tokio::test]
 async fn public_admin_listener_is_warned_about() {
     let node = upstream::devchain().run().await;
     for (admin, warns) in [("127.0.0.1:0", false), ("0.0.0.0:0", true)] {
