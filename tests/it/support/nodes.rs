@@ -4,17 +4,21 @@ use std::time::Duration;
 
 use holdfast::{
     config::Config,
-    devchain::{DevChain, RecordedCall},
-    upstream::{EndpointConfig, Health, IdentityState},
+    devchain::{self, DevChain, RecordedCall},
+    upstream::{EndpointConfig, EndpointParts, Health, IdentityState},
 };
 use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 
 use super::{
-    in_memory::InMemory,
+    in_memory::{self, InMemory},
     method::{BALANCE, BLOCK_BY_HASH, BLOCK_BY_NUMBER},
     upstream,
 };
+
+/// Names of the nodes of [`pair`], as [`followed`] returns them.
+pub const FIRST: Option<&str> = Some("devchain 0");
+pub const SECOND: Option<&str> = Some("devchain 1");
 
 /// Returns two nodes of one chain. They stay equal as long as both mine the same blocks.
 pub fn twins() -> (DevChain, DevChain) {
@@ -29,6 +33,36 @@ pub fn in_order() -> Config {
     config.upstream.endpoints =
         (0..2).map(|priority| EndpointConfig { priority, ..EndpointConfig::at("") }).collect();
     config
+}
+
+/// Starts a proxy in front of [`twins`], [`in_order`], and waits until it knows both.
+pub async fn pair() -> (DevChain, DevChain, InMemory) {
+    pair_with(|_| {}).await
+}
+
+/// Same as [`pair`], but with another configuration.
+pub async fn pair_with(change: impl FnOnce(&mut Config)) -> (DevChain, DevChain, InMemory) {
+    let (first, second) = twins();
+    let mut config = in_order();
+    change(&mut config);
+    let program = in_memory::program_over(&[&first, &second], &config);
+    introduced(&program).await;
+    (first, second, program)
+}
+
+/// Returns the endpoints of these nodes, which have these names, as configured in this order.
+pub fn parts(chains: &[(&str, &DevChain)], config: &Config) -> Vec<EndpointParts> {
+    let part = |(at, (name, chain)): (usize, &(&str, &DevChain))| {
+        let endpoint = config.upstream.endpoints.get(at).cloned();
+        in_memory::endpoint(chain, name, endpoint.unwrap_or_else(|| EndpointConfig::at("")))
+    };
+    chains.iter().enumerate().map(part).collect()
+}
+
+/// Returns a node with the chain id of [`twins`], but of another chain.
+pub fn impostor() -> DevChain {
+    let another = |config: &mut devchain::Config| (config.chain_id, config.seed) = (1, config.seed + 1);
+    upstream::devchain().config(another).blocks(9, 1).chain()
 }
 
 /// Formats a number or hash as in JSON-RPC.

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use alloy_eips::Encodable2718;
-use alloy_primitives::hex;
 use holdfast::{
     config::Config,
     devchain::{DevChain, Fault, Lie, Pruned, TagTarget},
-    upstream::{EndpointConfig, EndpointParts, Health, IdentityState, InProcessTransport},
+    upstream::{EndpointConfig, EndpointParts, Health, InProcessTransport},
 };
 use serde_json::{Value, json};
 use tokio::time::{self, Instant};
@@ -17,7 +15,11 @@ use crate::support::{
     client, eventually,
     in_memory::{self, InMemory},
     method::{BALANCE, BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT},
-    nodes::{followed, hash, head, heads, in_order, introduced, somebody, truth, twins},
+    nodes::{
+        FIRST, SECOND, followed, hash, head, heads, in_order, introduced, is_known, pair, somebody, truth,
+        twins,
+    },
+    one_node::{agrees, raw, tx_hash},
     proxy, upstream,
 };
 
@@ -34,9 +36,7 @@ fn becomes_another(node: &DevChain, blocks: usize) {
 #[tokio::test(start_paused = true)]
 async fn wrong_chain_node_does_not_move_the_head() {
     for blocks in [100, 120, 125, 300] {
-        let (first, second) = twins();
-        let program = in_memory::program_over(&[&first, &second], &in_order());
-        introduced(&program).await;
+        let (first, second, program) = pair().await;
         let window = json!([hash(&second, 119), false]);
         program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         program.ask(BLOCK_BY_NUMBER, json!(["0x77", false])).await;
@@ -48,16 +48,14 @@ async fn wrong_chain_node_does_not_move_the_head() {
             assert_eq!(head(&program).await, "0x78", "{blocks} blocks");
             assert_eq!(program.ask(BLOCK_BY_NUMBER, json!(["0x77", false])).await["hash"], window[0]);
         }
-        assert_eq!(followed(&program).as_deref(), Some("devchain 1"));
+        assert_eq!(followed(&program).as_deref(), SECOND);
         assert_eq!(program.metric("finality_alarms_total"), 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn wrong_chain_node_does_not_move_finality() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, _, program) = pair().await;
     let before = program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
     becomes_another(&first, 120);
     time::sleep(Duration::from_secs(2)).await;
@@ -79,8 +77,7 @@ async fn wrong_chain_endpoint_invalidates_all_canonicity() {
     // Another node answers over the same connection, for example behind a load balancer, and nothing has shown the
     // change yet.
     becomes_another(&node, 120);
-    let believed = program.ask(BLOCK_BY_NUMBER, number(8)).await;
-    assert_eq!(believed, truth(&node, BLOCK_BY_NUMBER, &number(8)));
+    agrees(&program, &node, BLOCK_BY_NUMBER, number(8)).await;
     time::sleep(Duration::from_secs(2)).await;
     // The head of the other chain reveals the change.
     let (_, reply) = program.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
@@ -94,19 +91,14 @@ async fn wrong_chain_endpoint_invalidates_all_canonicity() {
         let (_, reply) = program.call(method, params).await;
         assert_eq!(reply["error"]["code"], -32010, "{method}: {reply}");
     }
-    let by_hash = json!([hash(&right, 5), true]);
-    assert_eq!(
-        program.ask(BLOCK_BY_HASH, by_hash.clone()).await,
-        truth(&right, BLOCK_BY_HASH, &by_hash),
-        "content stays"
-    );
+    agrees(&program, &right, BLOCK_BY_HASH, json!([hash(&right, 5), true])).await;
     assert_eq!(program.metric("finality_alarms_total"), 0);
     node.restart(right.config());
     node.mine_many(120, 3);
     while program.call(BLOCK_BY_NUMBER, json!(["latest", false])).await.1["error"].is_object() {
         time::sleep(Duration::from_secs(1)).await;
     }
-    assert_eq!(program.ask(BLOCK_BY_NUMBER, number(8)).await, truth(&right, BLOCK_BY_NUMBER, &number(8)));
+    agrees(&program, &right, BLOCK_BY_NUMBER, number(8)).await;
 }
 
 /// No call fails, because only idle connections close, and the next call opens a new connection.
@@ -138,15 +130,20 @@ async fn node_replaced_while_idle_is_identified_before_use() {
     .await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn node_that_closes_connections_is_rarely_reidentified() {
+/// Returns a node, a proxy that knows it, and the transport between them.
+async fn on_one_transport() -> (DevChain, InProcessTransport<DevChain>, InMemory) {
     let (node, _) = twins();
     let transport = InProcessTransport::new(node.clone());
-    let closing = transport.clone();
     let parts = in_memory::endpoint(&node, "closing", EndpointConfig::at(""));
-    let parts = EndpointParts { transport: BoxCloneSyncService::new(transport), ..parts };
+    let parts = EndpointParts { transport: BoxCloneSyncService::new(transport.clone()), ..parts };
     let program = in_memory::program_of(vec![parts], &Config::default());
     introduced(&program).await;
+    (node, transport, program)
+}
+
+#[tokio::test(start_paused = true)]
+async fn node_that_closes_connections_is_rarely_reidentified() {
+    let (node, closing, program) = on_one_transport().await;
     node.clear_calls();
     for _ in 0..600 {
         closing.disconnect();
@@ -161,29 +158,20 @@ async fn node_that_closes_connections_is_rarely_reidentified() {
 /// the node does not identify itself.
 #[tokio::test(start_paused = true)]
 async fn write_is_answered_although_identification_hangs() {
-    let (node, _) = twins();
-    let transport = InProcessTransport::new(node.clone());
-    let closing = transport.clone();
-    let parts = in_memory::endpoint(&node, "closing", EndpointConfig::at(""));
-    let parts = EndpointParts { transport: BoxCloneSyncService::new(transport), ..parts };
-    let program = in_memory::program_of(vec![parts], &Config::default());
-    introduced(&program).await;
+    let (node, closing, program) = on_one_transport().await;
     time::sleep(Duration::from_secs(2)).await;
     // A slow write leaves little time to wait for the identification.
     node.fail(Fault::Delay(Duration::from_secs(8))).on("eth_sendRawTransaction").always();
     node.fail(Fault::Hang).on("eth_chainId").always();
     closing.disconnect();
     let transaction = node.generate(1).remove(0);
-    let raw = format!("0x{}", hex::encode(transaction.encoded_2718()));
-    let told = program.ask("eth_sendRawTransaction", json!([raw])).await;
-    assert_eq!(told, format!("{:#x}", transaction.tx_hash()));
+    let told = program.ask("eth_sendRawTransaction", json!([raw(&transaction)])).await;
+    assert_eq!(told, tx_hash(&transaction));
 }
 
 #[tokio::test(start_paused = true)]
 async fn head_of_a_wrong_chain_is_dropped_on_recovery() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, second, program) = pair().await;
     head(&program).await;
     let highest = || program.upstream.status().0[0].head.map(|head| head.0);
     assert_eq!(highest(), Some(120));
@@ -193,11 +181,7 @@ async fn head_of_a_wrong_chain_is_dropped_on_recovery() {
     first.restart(second.config());
     first.mine_many(120, 3);
     let begun = Instant::now();
-    while program.upstream.status().0[0]
-        .identity
-        .as_ref()
-        .is_none_or(|who| !matches!(who, IdentityState::Known(_)))
-    {
+    while !is_known(&program, 0) {
         program.ask(BALANCE, somebody()).await;
         time::sleep(Duration::from_secs(1)).await;
         assert!(begun.elapsed() < Duration::from_secs(120), "its return is not noticed");
@@ -207,9 +191,7 @@ async fn head_of_a_wrong_chain_is_dropped_on_recovery() {
 
 #[tokio::test(start_paused = true)]
 async fn wrong_chain_endpoint_does_not_slow_failing_calls() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, second, program) = pair().await;
     becomes_another(&first, 120);
     time::sleep(Duration::from_secs(2)).await;
     head(&program).await;
@@ -287,15 +269,13 @@ async fn until_it_stands_still(program: &InMemory, first: &DevChain, second: &De
         second.mine(1);
         head(program).await;
     }
-    assert_eq!(followed(program).as_deref(), Some("devchain 0"));
+    assert_eq!(followed(program).as_deref(), FIRST);
 }
 
 #[tokio::test(start_paused = true)]
 async fn stalled_primary_is_replaced_by_an_advancing_one() {
     for (block, patience) in [(2, 30), (12, 80)] {
-        let (first, second) = twins();
-        let program = in_memory::program_over(&[&first, &second], &in_order());
-        introduced(&program).await;
+        let (first, second, program) = pair().await;
         let block = Duration::from_secs(block);
         until_it_stands_still(&program, &first, &second, block).await;
         let frozen = Instant::now();
@@ -304,7 +284,7 @@ async fn stalled_primary_is_replaced_by_an_advancing_one() {
             second.mine(1);
             assert!(frozen.elapsed() < Duration::from_secs(patience), "{:?}", frozen.elapsed());
         }
-        assert_eq!(followed(&program).as_deref(), Some("devchain 1"));
+        assert_eq!(followed(&program).as_deref(), SECOND);
         // The second node stays the primary, although the first comes first in order.
         for _ in 0..100 {
             time::sleep(block).await;
@@ -317,16 +297,14 @@ async fn stalled_primary_is_replaced_by_an_advancing_one() {
 
 #[tokio::test(start_paused = true)]
 async fn stalled_chain_is_rarely_compared_with_the_spare() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, second, program) = pair().await;
     until_it_stands_still(&program, &first, &second, Duration::from_secs(2)).await;
     assert!(heads(&second) <= 1, "an advancing primary is compared rarely");
     for _ in 0..600 {
         time::sleep(Duration::from_secs(1)).await;
         head(&program).await;
     }
-    assert_eq!(followed(&program).as_deref(), Some("devchain 0"));
+    assert_eq!(followed(&program).as_deref(), FIRST);
     assert!((1..15).contains(&heads(&second)), "{} times", heads(&second));
 }
 
@@ -343,7 +321,7 @@ async fn primary_far_behind_is_replaced_by_one_ahead() {
         first.mine(1);
         second.mine(1);
     }
-    assert_eq!(followed(&program).as_deref(), Some("devchain 1"));
+    assert_eq!(followed(&program).as_deref(), SECOND);
 }
 
 #[tokio::test(start_paused = true)]
@@ -359,7 +337,7 @@ async fn primary_slightly_behind_stays_primary() {
         second.mine(1);
         head(&program).await;
     }
-    assert_eq!(followed(&program).as_deref(), Some("devchain 0"));
+    assert_eq!(followed(&program).as_deref(), FIRST);
     assert!((1..5).contains(&heads(&second)), "{} times", heads(&second));
 }
 
@@ -386,13 +364,11 @@ async fn pruned_history_is_fetched_from_the_second_node() {
         // Sends each call as the very first, then all calls one after the other, then all in one batch.
         for (method, params) in &asked {
             let (_first, second, program) = forgetful();
-            let answer = program.ask(method, params.clone()).await;
-            assert_eq!(answer, truth(&second, method, params), "{finality:?}: {method}");
+            agrees(&program, &second, method, params.clone()).await;
         }
         let (_first, second, program) = forgetful();
         for (method, params) in &asked {
-            let answer = program.ask(method, params.clone()).await;
-            assert_eq!(answer, truth(&second, method, params), "{finality:?}: {method}");
+            agrees(&program, &second, method, params.clone()).await;
         }
         let (_first, second, program) = forgetful();
         let answers = program.batch(&asked).await;
@@ -406,9 +382,7 @@ async fn pruned_history_is_fetched_from_the_second_node() {
 
 #[tokio::test(start_paused = true)]
 async fn unprovable_heads_do_not_favour_a_lagging_node() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, second, program) = pair().await;
     for node in [&first, &second] {
         // The heads have an unknown member, as if a fork had added it.
         node.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK_BY_NUMBER).always();
@@ -419,15 +393,13 @@ async fn unprovable_heads_do_not_favour_a_lagging_node() {
         first.mine(1);
         second.mine(1);
         assert_eq!(head(&program).await, format!("{number:#x}"));
-        assert_eq!(followed(&program).as_deref(), Some("devchain 0"));
+        assert_eq!(followed(&program).as_deref(), FIRST);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn null_at_an_index_is_not_asked_of_another_branch() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, _, program) = pair().await;
     // A reorg makes the primary's last block empty. The second node has not seen the reorg.
     let empty = first.reorg_with(1, vec![Vec::new()]);
     time::sleep(Duration::from_secs(2)).await;

@@ -9,10 +9,12 @@ use tokio::time::{self, Instant};
 use crate::support::{
     in_memory,
     method::{BALANCE, BLOCK_BY_HASH, BLOCK_BY_NUMBER, CALL, SEND},
-    nodes::{first_is_back, followed, hash, health, in_order, introduced, somebody, truth, twins},
+    nodes::{
+        SECOND, first_is_back, followed, hash, health, in_order, introduced, pair, pair_with, somebody,
+        truth, twins,
+    },
+    one_node::agrees,
 };
-
-const SECOND: Option<&str> = Some("devchain 1");
 
 /// Refusals of gateways and providers: status, code, message.
 const REFUSALS: [(u16, i64, &str); 9] = [
@@ -42,11 +44,8 @@ fn contract() -> Value {
 #[tokio::test(start_paused = true)]
 async fn primary_that_refuses_everything_is_replaced() {
     for refusal in REFUSALS {
-        let (first, second) = twins();
-        let mut config = in_order();
-        config.chain.max_staleness = Duration::from_millis(100);
-        let program = in_memory::program_over(&[&first, &second], &config);
-        introduced(&program).await;
+        let (first, second, program) =
+            pair_with(|config| config.chain.max_staleness = Duration::from_millis(100)).await;
         first.fail(refused(refusal)).any().always();
         for number in 5..45 {
             time::sleep(Duration::from_millis(200)).await;
@@ -76,9 +75,7 @@ async fn primary_that_refuses_everything_is_replaced() {
 #[tokio::test(start_paused = true)]
 async fn refusals_of_eth_call_alone_open_the_breaker() {
     for refusal in REFUSALS {
-        let (first, second) = twins();
-        let program = in_memory::program_over(&[&first, &second], &in_order());
-        introduced(&program).await;
+        let (first, _, program) = pair().await;
         first.fail(refused(refusal)).any().always();
         for _ in 0..300 {
             time::sleep(Duration::from_millis(10)).await;
@@ -123,9 +120,7 @@ async fn nodes_own_error_is_passed_on_if_no_node_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn errors_of_one_call_do_not_affect_its_endpoint() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, second, program) = pair().await;
     second.clear_calls();
     for fault in [
         refused((500, 3, "execution reverted: no")),
@@ -183,15 +178,11 @@ async fn limit_errors_of_contracts_and_pools_pause_no_endpoint() {
 #[tokio::test(start_paused = true)]
 async fn internal_error_is_retried_on_one_other_endpoint() {
     for code in [-32603, -32010, -32013] {
-        let (first, second) = twins();
-        let mut config = in_order();
-        config.chain.max_staleness = Duration::from_millis(100);
-        let program = in_memory::program_over(&[&first, &second], &config);
-        introduced(&program).await;
+        let (first, second, program) =
+            pair_with(|config| config.chain.max_staleness = Duration::from_millis(100)).await;
         first.fail(error(code, "first")).any().always();
         assert_eq!(program.ask(BALANCE, somebody()).await, truth(&second, BALANCE, &somebody()));
-        let params = json!([hash(&first, 7), true]);
-        assert_eq!(program.ask(BLOCK_BY_HASH, params.clone()).await, truth(&second, BLOCK_BY_HASH, &params));
+        agrees(&program, &second, BLOCK_BY_HASH, json!([hash(&first, 7), true])).await;
         time::sleep(Duration::from_secs(1)).await;
         assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x78");
         assert_eq!(followed(&program).as_deref(), SECOND, "the first node cannot return a head");
@@ -217,9 +208,7 @@ async fn write_is_retried_only_after_a_key_or_rate_refusal() {
     let errors = [error(-32603, "internal error"), error(-32010, "nobody"), error(-32013, "busy")];
     let refusals = REFUSALS.into_iter().filter(|(status, ..)| ![401, 403, 429].contains(status)).map(refused);
     for fault in refusals.chain(errors) {
-        let (first, second) = twins();
-        let program = in_memory::program_over(&[&first, &second], &in_order());
-        introduced(&program).await;
+        let (first, second, program) = pair().await;
         first.fail(fault.clone()).on(SEND).always();
         let (_, reply) = program.call(SEND, json!(["0x00"])).await;
         let (Fault::Refused { message, .. } | Fault::Error { message, .. }) = &fault else { unreachable!() };
@@ -232,9 +221,7 @@ async fn write_is_retried_only_after_a_key_or_rate_refusal() {
 async fn unsent_write_goes_to_another_endpoint() {
     for fault in [Fault::Status(500), Fault::Garbage, Fault::Hang, error(-32000, "still starting")] {
         for _ in 0..6 {
-            let (first, second) = twins();
-            let program = in_memory::program_over(&[&first, &second], &in_order());
-            introduced(&program).await;
+            let (first, second, program) = pair().await;
             program.upstream.identity().require_recheck();
             // The node does not identify itself, so it gets no further calls.
             first.fail(fault.clone()).any().always();
@@ -246,11 +233,10 @@ async fn unsent_write_goes_to_another_endpoint() {
 
 #[tokio::test(start_paused = true)]
 async fn null_answer_does_not_wait_for_a_rate_limited_spare() {
-    let (first, second) = twins();
-    let mut config = in_order();
-    config.upstream.endpoints[1].rate = Some(holdfast::upstream::RateConfig { per_second: 1, burst: 1 });
-    let program = in_memory::program_over(&[&first, &second], &config);
-    introduced(&program).await;
+    let (_, _, program) = pair_with(|config| {
+        config.upstream.endpoints[1].rate = Some(holdfast::upstream::RateConfig { per_second: 1, burst: 1 });
+    })
+    .await;
     for number in 0..6 {
         let begun = Instant::now();
         let unknown = json!([format!("{:#066x}", number + 1), true]);
@@ -262,18 +248,13 @@ async fn null_answer_does_not_wait_for_a_rate_limited_spare() {
 
 #[tokio::test(start_paused = true)]
 async fn pruned_history_is_retried_after_a_while() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, second, program) = pair().await;
     let asked = |params: &str| first.calls().iter().filter(|call| call.params.contains(params)).count();
     first.fail(error(4444, "pruned history unavailable")).on(BLOCK_BY_NUMBER).once();
     for (number, times, wait) in [(10, 1, 0), (11, 0, 0), (12, 0, 500), (13, 1, 101), (14, 1, 0)] {
         time::sleep(Duration::from_secs(wait)).await;
         let params = json!([format!("{number:#x}"), true]);
-        assert_eq!(
-            program.ask(BLOCK_BY_NUMBER, params.clone()).await,
-            truth(&second, BLOCK_BY_NUMBER, &params)
-        );
+        agrees(&program, &second, BLOCK_BY_NUMBER, params.clone()).await;
         assert_eq!(asked(&params[0].to_string()), times, "{number}");
     }
 }
@@ -281,11 +262,8 @@ async fn pruned_history_is_retried_after_a_while() {
 #[tokio::test(start_paused = true)]
 async fn primary_without_a_head_is_replaced() {
     for fault in [error(-32000, "no healthy upstream"), Fault::Null] {
-        let (first, second) = twins();
-        let mut config = in_order();
-        config.chain.max_staleness = Duration::from_millis(100);
-        let program = in_memory::program_over(&[&first, &second], &config);
-        introduced(&program).await;
+        let (first, second, program) =
+            pair_with(|config| config.chain.max_staleness = Duration::from_millis(100)).await;
         first.fail(fault.clone()).on(BLOCK_BY_NUMBER).always();
         for _ in 0..5 {
             time::sleep(Duration::from_secs(1)).await;

@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use holdfast::{
     config::Config,
     devchain::{DevChain, Fault},
-    upstream::{EndpointConfig, EndpointParts, RateConfig, UpstreamError},
+    upstream::{RateConfig, UpstreamError},
 };
 use serde_json::{Value, json};
 use tokio::time;
@@ -21,7 +21,7 @@ use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 use crate::support::{
     in_memory::{self, InMemory},
     method::{FILTER_CHANGES, NEW_BLOCK_FILTER, UNINSTALL_FILTER},
-    nodes::{followed, hash, in_order, introduced, twins},
+    nodes::{FIRST, SECOND, followed, hash, in_order, introduced, pair, pair_with, parts, twins},
 };
 
 async fn not_found(program: &InMemory, method: &str, id: &Value) {
@@ -31,11 +31,6 @@ async fn not_found(program: &InMemory, method: &str, id: &Value) {
         (200, &json!({ "code": -32000, "message": "filter not found" })),
         "{reply}"
     );
-}
-
-fn parts(chains: &[(&str, &DevChain)]) -> Vec<EndpointParts> {
-    let part = |(name, chain): &(&str, &DevChain)| in_memory::endpoint(chain, name, EndpointConfig::at(""));
-    chains.iter().map(part).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,9 +67,7 @@ async fn single_node_chooses_its_filter_ids() {
 #[tokio::test(start_paused = true)]
 async fn filter_calls_are_never_retried() {
     for fault in [Fault::Hang, Fault::Reset, Fault::Status(500), Fault::Garbage, Fault::Truncated] {
-        let (first, second) = twins();
-        let program = in_memory::program_over(&[&first, &second], &in_order());
-        introduced(&program).await;
+        let (first, second, program) = pair().await;
         let filter = program.ask(NEW_BLOCK_FILTER, json!([])).await;
         first.clear_calls();
         first.fail(fault.clone()).on(FILTER_CHANGES).once();
@@ -92,9 +85,7 @@ async fn filter_calls_are_never_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_polls_are_not_coalesced() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, _, program) = pair().await;
     let filter = program.ask(NEW_BLOCK_FILTER, json!([])).await;
     first.mine(1);
     first.clear_calls();
@@ -116,10 +107,7 @@ async fn after_a_switch_the_new_node_says_filter_not_found() {
     let config = in_order();
     let program = in_memory::program_over(&[&first, &second], &config);
     let is_down = Arc::new(AtomicBool::new(false));
-    let mut endpoints = parts(&[("devchain 0", &first), ("devchain 1", &second)]);
-    for (endpoint, configured) in endpoints.iter_mut().zip(&config.upstream.endpoints) {
-        endpoint.config = configured.clone();
-    }
+    let mut endpoints = parts(&[("devchain 0", &first), ("devchain 1", &second)], &config);
     // Without its address, the proxy treats this as a new endpoint instead of the one from before.
     endpoints[0].address = None;
     let (reached, is_off) = (endpoints[0].transport.clone(), is_down.clone());
@@ -143,10 +131,10 @@ async fn after_a_switch_the_new_node_says_filter_not_found() {
     assert_eq!((status, &reply["error"]["code"]), (502, &json!(-32010)), "{reply}");
     assert_eq!(program.call(NEW_BLOCK_FILTER, json!([])).await.0, 502);
     assert_eq!((second.count(FILTER_CHANGES), second.count(NEW_BLOCK_FILTER)), (0, 0));
-    assert_eq!(followed(&program).as_deref(), Some("devchain 0"));
+    assert_eq!(followed(&program).as_deref(), FIRST);
     time::sleep(Duration::from_secs(2)).await;
     program.ask("eth_blockNumber", json!([])).await;
-    assert_eq!(followed(&program).as_deref(), Some("devchain 1"));
+    assert_eq!(followed(&program).as_deref(), SECOND);
     not_found(&program, FILTER_CHANGES, &filter).await;
     assert_eq!(second.count(FILTER_CHANGES), 1);
     // The client creates the filter again and continues.
@@ -158,11 +146,9 @@ async fn after_a_switch_the_new_node_says_filter_not_found() {
 
 #[tokio::test(start_paused = true)]
 async fn filters_wait_for_the_primary_at_its_rate() {
-    let (first, second) = twins();
-    let mut config = in_order();
-    config.upstream.endpoints[0].rate = Some(RateConfig { per_second: 5, burst: 5 });
-    let program = in_memory::program_over(&[&first, &second], &config);
-    introduced(&program).await;
+    let (_, second, program) =
+        pair_with(|config| config.upstream.endpoints[0].rate = Some(RateConfig { per_second: 5, burst: 5 }))
+            .await;
     time::sleep(Duration::from_secs(2)).await;
     let filter = program.ask(NEW_BLOCK_FILTER, json!([])).await;
     // Sends more polls than the primary's rate allows within the time that a call waits.
@@ -172,7 +158,7 @@ async fn filters_wait_for_the_primary_at_its_rate() {
     assert!(answered.iter().all(|(_, reply)| reply["result"] == json!([])), "{answered:?}");
     assert!(limited.iter().all(|(_, reply)| reply["error"]["code"] == -32005), "{limited:?}");
     assert_eq!(second.count(FILTER_CHANGES), 0);
-    assert_eq!(followed(&program).as_deref(), Some("devchain 0"));
+    assert_eq!(followed(&program).as_deref(), FIRST);
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,7 +168,7 @@ async fn filters_stay_with_the_primary_until_it_is_removed() {
     let program = in_memory::program(&first, &config);
     assert_eq!(program.ask(NEW_BLOCK_FILTER, json!([])).await, "0x1");
     let replace = |chains: &[(&str, &DevChain)]| {
-        program.upstream.replace(parts(chains), &config.upstream);
+        program.upstream.replace(parts(chains, &config), &config.upstream);
     };
     // The first node keeps its filters when a second node is added.
     replace(&[("devchain 0", &first), ("devchain 1", &second)]);

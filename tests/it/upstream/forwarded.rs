@@ -12,24 +12,14 @@ use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 
 use crate::support::{
-    in_memory::{self, InMemory},
+    in_memory,
     method::{BALANCE, CALL, FILTER_CHANGES, NEW_BLOCK_FILTER, SEND},
-    nodes::{followed, head, health, in_order, introduced, somebody, twins},
+    nodes::{FIRST, SECOND, followed, head, health, in_order, introduced, pair, somebody, twins},
     one_node::raw,
 };
 
-const FIRST: Option<&str> = Some("devchain 0");
-const SECOND: Option<&str> = Some("devchain 1");
-
 /// Consecutive failures after which another endpoint becomes the primary.
 const FEW: usize = 5;
-
-async fn two() -> (DevChain, DevChain, InMemory) {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
-    (first, second, program)
-}
 
 /// A transaction that the node accepts.
 fn signed(chain: &DevChain) -> Value {
@@ -38,7 +28,7 @@ fn signed(chain: &DevChain) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn primary_that_hangs_on_forwarded_calls_is_replaced() {
-    let (first, second, program) = two().await;
+    let (first, second, program) = pair().await;
     first.fail(Fault::Hang).on(CALL).always();
     let mut waited = Vec::new();
     for _ in 0..5 {
@@ -62,7 +52,7 @@ async fn primary_that_fails_writes_or_filters_is_replaced() {
         (NEW_BLOCK_FILTER, Fault::Status(500)),
         (NEW_BLOCK_FILTER, Fault::Reset),
     ] {
-        let (first, second, program) = two().await;
+        let (first, second, program) = pair().await;
         first.fail(fault.clone()).on(method).always();
         let mut failed = 0;
         for _ in 0..8 {
@@ -79,7 +69,7 @@ async fn primary_that_fails_writes_or_filters_is_replaced() {
 #[tokio::test(start_paused = true)]
 async fn answered_forwarded_call_clears_earlier_failures() {
     for fault in [Fault::Hang, Fault::Reset, Fault::Status(500)] {
-        let (first, _, program) = two().await;
+        let (first, _, program) = pair().await;
         first.fail(fault.clone()).on(CALL).always();
         for _ in 0..3 * FEW {
             let bad = [(); FEW].map(|()| {
@@ -100,7 +90,7 @@ async fn answered_forwarded_call_clears_earlier_failures() {
 
 #[tokio::test(start_paused = true)]
 async fn call_that_fails_everywhere_moves_no_primary() {
-    let (first, second, program) = two().await;
+    let (first, second, program) = pair().await;
     for node in [&first, &second] {
         node.fail(Fault::Reset).on(CALL).always();
     }
@@ -113,7 +103,7 @@ async fn call_that_fails_everywhere_moves_no_primary() {
 #[tokio::test(start_paused = true)]
 async fn refused_write_goes_to_another_endpoint() {
     for fault in [Fault::RateLimited { retry_after: Some(1) }, Fault::Status(401), Fault::Status(403)] {
-        let (first, second, program) = two().await;
+        let (first, second, program) = pair().await;
         first.fail(fault.clone()).on(SEND).always();
         for sent in 1..=2 {
             program.ask(SEND, signed(&second)).await;
@@ -132,7 +122,7 @@ async fn refused_write_goes_to_another_endpoint() {
 
 #[tokio::test(start_paused = true)]
 async fn primary_that_limits_every_call_is_replaced() {
-    let (first, _, program) = two().await;
+    let (first, _, program) = pair().await;
     first.fail(Fault::RateLimited { retry_after: Some(1) }).any().always();
     for _ in 0..FEW {
         time::sleep(Duration::from_millis(1100)).await;

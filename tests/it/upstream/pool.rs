@@ -15,7 +15,10 @@ use tokio::time::{self, Instant};
 use crate::support::{
     client, eventually, in_memory,
     method::{BALANCE, BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT},
-    nodes::{followed, hash, health, in_order, introduced, somebody, truth, twins},
+    nodes::{
+        FIRST, SECOND, followed, hash, health, in_order, introduced, pair, pair_with, somebody, truth, twins,
+    },
+    one_node::agrees,
     program::{Program, file, holdfast},
     proxy, upstream,
 };
@@ -41,11 +44,8 @@ async fn failed_call_is_answered_by_another_endpoint() {
         Fault::Null,
     ];
     for fault in failures {
-        let (first, second) = twins();
-        let mut config = in_order();
-        config.verify.on_mismatch = OnMismatch::Reject;
-        let program = in_memory::program_over(&[&first, &second], &config);
-        introduced(&program).await;
+        let (first, second, program) =
+            pair_with(|config| config.verify.on_mismatch = OnMismatch::Reject).await;
         first.fail(fault.clone()).on("eth_getBlockByHash").always();
         for number in [5, 6, 7] {
             let params = json!([hash(&first, number), true]);
@@ -57,9 +57,7 @@ async fn failed_call_is_answered_by_another_endpoint() {
 
 #[tokio::test(start_paused = true)]
 async fn first_in_order_gets_all_calls_while_it_answers() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, second, program) = pair().await;
     second.clear_calls();
     for number in 1..60 {
         program.ask(BLOCK_BY_HASH, json!([hash(&first, number), true])).await;
@@ -70,12 +68,11 @@ async fn first_in_order_gets_all_calls_while_it_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn equal_priority_shares_content_but_not_forwarded_calls() {
-    let (first, second) = twins();
-    let mut config = in_order();
-    config.upstream.endpoints =
-        vec![EndpointConfig { weight: 3, ..EndpointConfig::at("") }, EndpointConfig::at("")];
-    let program = in_memory::program_over(&[&first, &second], &config);
-    introduced(&program).await;
+    let (first, second, program) = pair_with(|config| {
+        config.upstream.endpoints =
+            vec![EndpointConfig { weight: 3, ..EndpointConfig::at("") }, EndpointConfig::at("")];
+    })
+    .await;
     for number in 1..=120 {
         program.ask(BLOCK_BY_HASH, json!([hash(&first, number), true])).await;
         program.ask(BALANCE, somebody()).await;
@@ -90,13 +87,11 @@ async fn equal_priority_shares_content_but_not_forwarded_calls() {
 /// A client that has seen a head must not get an answer for an older one, because the answer does not name its block.
 #[tokio::test(start_paused = true)]
 async fn forwarded_calls_are_not_answered_behind_the_shown_head() {
-    let (first, second) = twins();
-    let mut config = in_order();
-    config.upstream.endpoints = vec![EndpointConfig::at(""), EndpointConfig::at("")];
-    let program = in_memory::program_over(&[&first, &second], &config);
-    introduced(&program).await;
+    let (first, second, program) =
+        pair_with(|config| config.upstream.endpoints = vec![EndpointConfig::at(""), EndpointConfig::at("")])
+            .await;
     let behind = match followed(&program).as_deref() {
-        Some("devchain 0") => &second,
+        FIRST => &second,
         _ => &first,
     };
     behind.lag(1);
@@ -117,9 +112,7 @@ async fn forwarded_calls_are_not_answered_behind_the_shown_head() {
 
 #[tokio::test(start_paused = true)]
 async fn missing_block_is_asked_of_one_other_endpoint() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, second, program) = pair().await;
     first.fail(Fault::Error { code: -32000, message: "header not found".to_owned() }).on("eth_call").always();
     let call = |at: Value| json!([{ "to": somebody()[0] }, at]);
     for at in [json!("0x78"), json!("latest"), json!({ "blockNumber": "0x50" })] {
@@ -161,20 +154,18 @@ async fn breaker_opens_although_identification_succeeds() {
 
 #[tokio::test(start_paused = true)]
 async fn forwarded_calls_alone_restore_the_first_in_order() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, _, program) = pair().await;
     first.fail(Fault::Status(500)).any().always();
     for _ in 0..8 {
         program.ask(BALANCE, somebody()).await;
     }
-    assert_eq!(followed(&program).as_deref(), Some("devchain 1"));
+    assert_eq!(followed(&program).as_deref(), SECOND);
     first.clear_faults();
     for _ in 0..70 {
         time::sleep(Duration::from_secs(1)).await;
         program.ask(BALANCE, somebody()).await;
     }
-    assert_eq!(followed(&program).as_deref(), Some("devchain 0"));
+    assert_eq!(followed(&program).as_deref(), FIRST);
 }
 
 #[tokio::test(start_paused = true)]
@@ -201,9 +192,7 @@ async fn wrong_chain_endpoint_only_gets_identity_calls() {
 #[tokio::test(start_paused = true)]
 async fn a_transaction_is_not_sent_twice() {
     for fault in [Fault::Hang, Fault::Reset, Fault::ResetMidBody, Fault::Status(502), Fault::Garbage] {
-        let (first, second) = twins();
-        let program = in_memory::program_over(&[&first, &second], &in_order());
-        introduced(&program).await;
+        let (first, second, program) = pair().await;
         first.fail(fault.clone()).on("eth_send*").once();
         let (_, reply) = program.call("eth_sendRawTransaction", json!(["0x00"])).await;
         assert!(reply["error"].is_object(), "{reply}");
@@ -213,9 +202,7 @@ async fn a_transaction_is_not_sent_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn without_nodes_final_data_is_served_and_the_rest_fails() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, second, program) = pair().await;
     let (kept, missing) = (json!(["0x5", true]), json!(["0x6", true]));
     program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
     let block = program.ask(BLOCK_BY_NUMBER, kept.clone()).await;
@@ -308,7 +295,7 @@ async fn call_waiting_for_a_replaced_endpoint_completes() {
     let parts = in_memory::endpoint(&second, "the new one", EndpointConfig::at(""));
     program.upstream.replace(vec![parts], &config.upstream);
     let begun = Instant::now();
-    assert_eq!(program.ask(BLOCK_BY_HASH, params.clone()).await, truth(&second, BLOCK_BY_HASH, &params));
+    agrees(&program, &second, BLOCK_BY_HASH, params).await;
     waiting.await.unwrap();
     program.ask(BALANCE, somebody()).await;
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
@@ -316,9 +303,7 @@ async fn call_waiting_for_a_replaced_endpoint_completes() {
 
 #[tokio::test(start_paused = true)]
 async fn null_does_not_replace_an_earlier_unproved_answer() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, second, program) = pair().await;
     // The first node has a block that cannot be proved, the second has no such block.
     first.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK_BY_HASH).always();
     second.fail(Fault::Null).on(BLOCK_BY_HASH).always();
@@ -331,21 +316,15 @@ async fn answer_contradicted_by_its_block_is_asked_elsewhere() {
     let wrong = [("transactionIndex", json!("0x2")), ("blockNumber", json!("0x9"))];
     for method in [RECEIPT, "eth_getTransactionByHash"] {
         for (member, lie) in &wrong {
-            let (first, second) = twins();
-            let mut config = in_order();
-            config.verify.level = Demand::Full;
-            config.verify.on_mismatch = OnMismatch::Reject;
-            let program = in_memory::program_over(&[&first, &second], &config);
-            introduced(&program).await;
+            let (first, second, program) = pair_with(|config| {
+                config.verify.level = Demand::Full;
+                config.verify.on_mismatch = OnMismatch::Reject;
+            })
+            .await;
             let lie = Lie::Everywhere((*member).to_owned(), lie.clone());
             first.fail(Fault::Lie(lie)).on(method).always();
             let transaction = first.transactions_of(first.hash_at(100).unwrap())[0];
-            let params = json!([format!("{transaction:#x}")]);
-            assert_eq!(
-                program.ask(method, params.clone()).await,
-                truth(&second, method, &params),
-                "{member}"
-            );
+            agrees(&program, &second, method, json!([format!("{transaction:#x}")])).await;
         }
     }
 }
@@ -363,11 +342,7 @@ async fn final_blocks_are_served_while_a_node_is_far_behind() {
     time::sleep(Duration::from_secs(2)).await;
     program.call(BLOCK_BY_NUMBER, json!(["latest", false])).await;
     for number in [60, 100, 150] {
-        let params = json!([format!("{number:#x}"), true]);
-        assert_eq!(
-            program.ask(BLOCK_BY_NUMBER, params.clone()).await,
-            truth(&second, BLOCK_BY_NUMBER, &params)
-        );
+        agrees(&program, &second, BLOCK_BY_NUMBER, json!([format!("{number:#x}"), true])).await;
     }
 }
 
@@ -378,22 +353,15 @@ fn long() -> DevChain {
 #[tokio::test(start_paused = true)]
 async fn unprovable_answer_is_asked_elsewhere_first() {
     for on_mismatch in [OnMismatch::Pass, OnMismatch::Reject] {
-        let (first, second) = twins();
-        let mut config = in_order();
-        config.verify.on_mismatch = on_mismatch;
-        let program = in_memory::program_over(&[&first, &second], &config);
-        introduced(&program).await;
+        let (first, second, program) = pair_with(|config| config.verify.on_mismatch = on_mismatch).await;
         first.fail(Fault::Lie(Lie::Disguised(3))).on(BLOCK_BY_HASH).always();
-        let params = json!([hash(&first, 5), true]);
-        assert_eq!(program.ask(BLOCK_BY_HASH, params.clone()).await, truth(&second, BLOCK_BY_HASH, &params));
+        agrees(&program, &second, BLOCK_BY_HASH, json!([hash(&first, 5), true])).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn status_shows_which_endpoint_sent_a_wrong_answer() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, _, program) = pair().await;
     first.fail(Fault::Lie(Lie::Field("gasUsed".to_owned(), json!("0x1")))).on(BLOCK_BY_HASH).once();
     program.ask(BLOCK_BY_HASH, json!([hash(&first, 5), true])).await;
     let mismatches: Vec<_> =
@@ -415,9 +383,7 @@ async fn retry_after_is_capped() {
 /// The status is 200, as for every answer of a node, because only the proxy's own errors have other statuses.
 #[tokio::test(start_paused = true)]
 async fn rate_limit_error_of_all_nodes_is_passed_on() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, second, program) = pair().await;
     let limit = Fault::Error { code: -32005, message: "daily request count exceeded".to_owned() };
     for node in [&first, &second] {
         node.fail(limit.clone()).on(BALANCE).always();
@@ -471,11 +437,9 @@ async fn endpoint_rate_is_respected() {
 /// endpoint.
 #[tokio::test(start_paused = true)]
 async fn rate_limited_calls_do_not_delay_head_refreshes() {
-    let (first, second) = twins();
-    let mut config = in_order();
-    config.upstream.endpoints[0].rate = Some(RateConfig { per_second: 5, burst: 5 });
-    let program = in_memory::program_over(&[&first, &second], &config);
-    introduced(&program).await;
+    let (first, second, program) =
+        pair_with(|config| config.upstream.endpoints[0].rate = Some(RateConfig { per_second: 5, burst: 5 }))
+            .await;
     second.lag(5);
     let hurried = async || loop {
         time::sleep(Duration::from_millis(10)).await;
@@ -492,10 +456,7 @@ async fn rate_limited_calls_do_not_delay_head_refreshes() {
                 assert_eq!(head, format!("{:#x}", first.head().number));
             }
             let fresh = json!([format!("{:#x}", first.head().number - 20), true]);
-            assert_eq!(
-                program.ask(BLOCK_BY_NUMBER, fresh.clone()).await,
-                truth(&first, BLOCK_BY_NUMBER, &fresh)
-            );
+            agrees(&program, &first, BLOCK_BY_NUMBER, fresh).await;
         }
     };
     tokio::select! {
@@ -521,12 +482,7 @@ async fn refresh_of_the_head_needs_no_slot() {
             node.mine(1);
             time::sleep(Duration::from_millis(1_500)).await;
             for tag in ["latest", "safe", "finalized"] {
-                let params = json!([tag, false]);
-                assert_eq!(
-                    program.ask(BLOCK_BY_NUMBER, params.clone()).await,
-                    truth(&node, BLOCK_BY_NUMBER, &params),
-                    "{tag}"
-                );
+                agrees(&program, &node, BLOCK_BY_NUMBER, json!([tag, false])).await;
             }
         }
     };
@@ -566,47 +522,37 @@ async fn head_does_not_move_back_to_a_lagging_endpoint() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_primary_is_replaced() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
-    assert_eq!(followed(&program).as_deref(), Some("devchain 0"));
+    let (first, second, program) = pair().await;
+    assert_eq!(followed(&program).as_deref(), FIRST);
     first.fail(Fault::Hang).any().always();
     for node in [&first, &second] {
         node.mine(2);
     }
     time::sleep(Duration::from_secs(2)).await;
     assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x79");
-    assert_eq!(followed(&program).as_deref(), Some("devchain 1"));
+    assert_eq!(followed(&program).as_deref(), SECOND);
     first.clear_faults();
     time::sleep(Duration::from_secs(2)).await;
     program.ask("eth_blockNumber", json!([])).await;
-    assert_eq!(followed(&program).as_deref(), Some("devchain 1"), "the primary changes only when it must");
+    assert_eq!(followed(&program).as_deref(), SECOND, "the primary changes only when it must");
 }
 
 #[tokio::test(start_paused = true)]
 async fn pruned_final_blocks_do_not_change_the_primary() {
     for pruned in [Pruned::Null, Pruned::Error4444] {
-        let (first, second) = twins();
-        let program = in_memory::program_over(&[&first, &second], &in_order());
-        introduced(&program).await;
+        let (first, second, program) = pair().await;
         program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
         first.prune_below(50, pruned);
         for number in 10..14 {
-            let params = json!([format!("{number:#x}"), true]);
-            assert_eq!(
-                program.ask(BLOCK_BY_NUMBER, params.clone()).await,
-                truth(&second, BLOCK_BY_NUMBER, &params)
-            );
+            agrees(&program, &second, BLOCK_BY_NUMBER, json!([format!("{number:#x}"), true])).await;
         }
-        assert_eq!(followed(&program).as_deref(), Some("devchain 0"), "{pruned:?}");
+        assert_eq!(followed(&program).as_deref(), FIRST, "{pruned:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn lagging_endpoint_is_not_asked_for_newer_blocks() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, second, program) = pair().await;
     first.lag(10);
     time::sleep(Duration::from_secs(2)).await;
     // This refresh reveals the lag.
@@ -614,11 +560,11 @@ async fn lagging_endpoint_is_not_asked_for_newer_blocks() {
     for (method, params) in
         [(BLOCK_BY_NUMBER, json!(["0x76", true])), ("eth_getBlockTransactionCountByNumber", json!(["0x75"]))]
     {
-        assert_eq!(program.ask(method, params.clone()).await, truth(&second, method, &params));
+        agrees(&program, &second, method, params).await;
     }
     for _ in 0..10 {
         time::sleep(Duration::from_secs(5)).await;
         assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x78", "the second is not behind");
     }
-    assert_eq!(followed(&program).as_deref(), Some("devchain 1"));
+    assert_eq!(followed(&program).as_deref(), SECOND);
 }

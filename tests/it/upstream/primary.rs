@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use holdfast::{
     config::Config,
-    devchain::{DevChain, Fault, Lie},
-    upstream::{EndpointConfig, EndpointParts, Health, RateConfig},
+    devchain::{Fault, Lie},
+    upstream::{EndpointConfig, Health, RateConfig},
 };
 use serde_json::{Value, json};
 use tokio::time::{self, Instant};
@@ -13,31 +13,23 @@ use tokio::time::{self, Instant};
 use crate::support::{
     in_memory,
     method::{BALANCE, BLOCK_BY_HASH, BLOCK_BY_NUMBER, FILTER_CHANGES, RECEIPT},
-    nodes::{followed, hash, head, heads, health, in_order, introduced, is_known, somebody, truth, twins},
+    nodes::{
+        FIRST, SECOND, followed, hash, head, heads, health, impostor, in_order, introduced, is_known, pair,
+        pair_with, parts, somebody, truth, twins,
+    },
+    one_node::agrees,
     upstream,
 };
-
-const FIRST: Option<&str> = Some("devchain 0");
-const SECOND: Option<&str> = Some("devchain 1");
-
-fn parts(chains: &[(&str, &DevChain)], config: &Config) -> Vec<EndpointParts> {
-    let part = |(at, (name, chain)): (usize, &(&str, &DevChain))| {
-        let endpoint = config.upstream.endpoints.get(at).cloned();
-        in_memory::endpoint(chain, name, endpoint.unwrap_or_else(|| EndpointConfig::at("")))
-    };
-    chains.iter().enumerate().map(part).collect()
-}
 
 // ## The primary
 
 #[tokio::test(start_paused = true)]
 async fn head_waits_for_a_rate_limited_primary() {
-    let (first, second) = twins();
-    let mut config = in_order();
-    config.chain.max_staleness = Duration::from_millis(10);
-    config.upstream.endpoints[0].rate = Some(RateConfig { per_second: 2, burst: 5 });
-    let program = in_memory::program_over(&[&first, &second], &config);
-    introduced(&program).await;
+    let (_, second, program) = pair_with(|config| {
+        config.chain.max_staleness = Duration::from_millis(10);
+        config.upstream.endpoints[0].rate = Some(RateConfig { per_second: 2, burst: 5 });
+    })
+    .await;
     second.clear_calls();
     let begun = Instant::now();
     for _ in 0..12 {
@@ -52,9 +44,7 @@ async fn head_waits_for_a_rate_limited_primary() {
 #[tokio::test(start_paused = true)]
 async fn short_pause_keeps_the_primary_and_a_long_one_does_not() {
     for (retry_after, then) in [(None, FIRST), (Some(1), FIRST), (Some(30), SECOND)] {
-        let (first, second) = twins();
-        let program = in_memory::program_over(&[&first, &second], &in_order());
-        introduced(&program).await;
+        let (first, _, program) = pair().await;
         first.fail(Fault::RateLimited { retry_after }).on(BALANCE).once();
         program.ask(BALANCE, somebody()).await;
         let begun = Instant::now();
@@ -66,11 +56,8 @@ async fn short_pause_keeps_the_primary_and_a_long_one_does_not() {
 
 #[tokio::test(start_paused = true)]
 async fn permanently_rate_limited_primary_is_replaced() {
-    let (first, second) = twins();
-    let mut config = in_order();
-    config.chain.max_staleness = Duration::from_millis(10);
-    let program = in_memory::program_over(&[&first, &second], &config);
-    introduced(&program).await;
+    let (first, _, program) =
+        pair_with(|config| config.chain.max_staleness = Duration::from_millis(10)).await;
     first.fail(Fault::RateLimited { retry_after: None }).any().always();
     let begun = Instant::now();
     for _ in 0..20 {
@@ -83,9 +70,7 @@ async fn permanently_rate_limited_primary_is_replaced() {
 
 #[tokio::test(start_paused = true)]
 async fn first_in_order_is_primary_again_once_it_caught_up() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, second, program) = pair().await;
     first.fail(Fault::Reset).any().always();
     time::sleep(Duration::from_secs(2)).await;
     head(&program).await;
@@ -118,9 +103,7 @@ async fn first_in_order_is_primary_again_once_it_caught_up() {
 
 #[tokio::test(start_paused = true)]
 async fn only_a_demoted_primary_is_replaced() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (_, _, program) = pair().await;
     let (endpoints, _) = program.upstream.status();
     program.upstream.demote(endpoints[1].id);
     assert_eq!(followed(&program).as_deref(), FIRST);
@@ -132,9 +115,7 @@ async fn only_a_demoted_primary_is_replaced() {
 
 #[tokio::test(start_paused = true)]
 async fn endpoint_recovers_after_a_broken_connection() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, _, program) = pair().await;
     first.fail(Fault::Reset).on(BALANCE).once();
     program.ask(BALANCE, somebody()).await;
     time::sleep(Duration::from_secs(6)).await;
@@ -149,9 +130,7 @@ async fn endpoint_recovers_after_a_broken_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn missing_state_does_not_mean_missing_blocks() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, second, program) = pair().await;
     let gone = Fault::Error { code: -32000, message: "missing trie node".to_owned() };
     first.fail(gone).on("eth_call").once();
     program.call("eth_call", json!([{}, "0x1"])).await;
@@ -181,9 +160,7 @@ async fn null_asks_one_other_endpoint_and_spends_no_retry() {
 
 #[tokio::test(start_paused = true)]
 async fn null_counts_only_from_an_endpoint_at_the_head() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, second, program) = pair().await;
     first.mine(1);
     second.mine(1);
     second.lag(1);
@@ -216,9 +193,7 @@ async fn null_counts_only_from_an_endpoint_at_the_head() {
 
 #[tokio::test(start_paused = true)]
 async fn hanging_endpoint_costs_two_timeouts() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, _, program) = pair().await;
     first.fail(Fault::Hang).any().always();
     let mut took = Vec::new();
     for _ in 0..5 {
@@ -232,9 +207,7 @@ async fn hanging_endpoint_costs_two_timeouts() {
 
 #[tokio::test(start_paused = true)]
 async fn endpoint_slow_at_one_method_stays_healthy() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, _, program) = pair().await;
     first.fail(Fault::Hang).on("eth_getLogs").always();
     for round in 1..=6 {
         let slow = [(); 2].map(|()| {
@@ -252,17 +225,6 @@ async fn endpoint_slow_at_one_method_stays_healthy() {
 }
 
 // ## Identity
-
-/// A node with the same chain id, but of another chain.
-fn impostor() -> DevChain {
-    upstream::devchain()
-        .config(|config| {
-            config.chain_id = 1;
-            config.seed += 1;
-        })
-        .blocks(9, 1)
-        .chain()
-}
 
 #[tokio::test(start_paused = true)]
 async fn first_in_order_decides_the_chain() {
@@ -346,11 +308,7 @@ async fn development_chain_may_be_replaced_by_another() {
                 Value::Null,
                 "the block is of the former chain"
             );
-            let params = json!([hash(&after, 5), true]);
-            assert_eq!(
-                program.ask(BLOCK_BY_HASH, params.clone()).await,
-                truth(&after, BLOCK_BY_HASH, &params)
-            );
+            agrees(&program, &after, BLOCK_BY_HASH, json!([hash(&after, 5), true])).await;
         }
     }
 }

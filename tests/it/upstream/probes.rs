@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use holdfast::{
     config::Config,
-    devchain::{DevChain, Fault},
+    devchain::Fault,
     upstream::{Health, IdentityState},
 };
 use serde_json::json;
@@ -14,8 +14,9 @@ use tokio::time::{self, Instant};
 use crate::support::{
     in_memory,
     method::{BALANCE, BLOCK_BY_NUMBER, CHAIN_ID},
-    nodes::{followed, health, in_order, introduced, is_known, somebody, twins},
-    upstream,
+    nodes::{
+        FIRST, SECOND, followed, health, impostor, in_order, introduced, is_known, pair, somebody, twins,
+    },
 };
 
 /// The default time-outs: 25 s for an attempt, 30 s for a call.
@@ -26,15 +27,6 @@ fn unhurried() -> Config {
 }
 
 // ## Identity
-
-/// A node with the same chain id, but of another chain.
-fn impostor() -> DevChain {
-    let chain = upstream::devchain().config(|config| {
-        config.chain_id = 1;
-        config.seed += 1;
-    });
-    chain.blocks(9, 1).chain()
-}
 
 #[tokio::test(start_paused = true)]
 async fn temporarily_unavailable_genesis_leaves_the_chain_unknown() {
@@ -63,9 +55,7 @@ async fn temporarily_unavailable_genesis_leaves_the_chain_unknown() {
 
 #[tokio::test(start_paused = true)]
 async fn unidentified_spare_is_probed_when_the_primary_is_demoted() {
-    let (first, second) = twins();
-    let program = in_memory::program_over(&[&first, &second], &in_order());
-    introduced(&program).await;
+    let (first, second, program) = pair().await;
     first.fail(Fault::Status(500)).on("eth_gasPrice").once();
     second.fail(Fault::Reset).on("eth_gasPrice").once();
     program.call("eth_gasPrice", json!([])).await;
@@ -74,10 +64,10 @@ async fn unidentified_spare_is_probed_when_the_primary_is_demoted() {
         program.upstream.demote(program.upstream.status().0[0].id);
         followed(&program)
     };
-    assert_eq!(leave_the_first().as_deref(), Some("devchain 0"), "the spare is not identified");
+    assert_eq!(leave_the_first().as_deref(), FIRST, "the spare is not identified");
     time::sleep(Duration::from_millis(100)).await;
     assert_eq!(second.count(CHAIN_ID), 1);
-    assert_eq!(leave_the_first().as_deref(), Some("devchain 1"), "no call had to wait");
+    assert_eq!(leave_the_first().as_deref(), SECOND, "no call had to wait");
 }
 
 // ## Recovery
