@@ -236,10 +236,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        eth::{Block, BlockHash, BlockNumber, Part, Query, Receipts, Tag},
+        eth::{Part, Query, Tag},
         jsonrpc::{Answer, Params},
         upstream::{Answers, EndpointConfig, Health, Transport},
-        verify::{self, Check, Known, Verified, Verifier},
+        verify::{self, Check, KnownReceipts, Verifier},
     };
 
     fn upstream<F>(
@@ -268,12 +268,6 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn hanging_transport_times_out() {
-        let upstream = upstream(&Config::default(), |_| std::future::pending());
-        assert!(matches!(upstream.call(call()).await, Err(UpstreamError::TimedOut { .. })));
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn wait_for_a_slot_is_bounded_and_ends_when_one_frees() {
         let config = Config { max_in_flight: 1, ..Config::default() };
         let upstream = upstream(&config, |_| async {
@@ -291,32 +285,12 @@ mod tests {
         assert!([three, four].iter().any(|answer| matches!(answer, Err(UpstreamError::Busy))));
     }
 
-    /// Has no cached data.
-    struct Nothing;
-
-    impl Known for Nothing {
-        fn block(&self, _: BlockHash) -> Option<Arc<Verified<Block>>> {
-            None
-        }
-
-        fn receipts(&self, _: BlockHash) -> Option<Arc<Verified<Receipts>>> {
-            None
-        }
-
-        fn at(&self, _: BlockNumber) -> Option<BlockHash> {
-            None
-        }
-
-        fn was_final(&self, _: BlockNumber) -> bool {
-            false
-        }
-    }
-
     #[tokio::test]
     async fn rejected_answer_is_returned_in_the_error() {
         let upstream = upstream(&Config::default(), |_| std::future::ready(Ok(zero())));
         let verifier = Verifier::new(verify::Config::default(), verify::Metrics::default());
-        let check = Check::new(verifier.clone(), Query::new(Part::Block, Tag::Latest), Arc::new(Nothing));
+        let known = Arc::new(KnownReceipts::default());
+        let check = Check::new(verifier.clone(), Query::new(Part::Block, Tag::Latest), known);
         match upstream.call(call().with_check(check)).await {
             Err(UpstreamError::Rejected(mismatch)) => {
                 assert_eq!(mismatch.answer, Answer::Result(Bytes::from_static(b"\"0x0\"")));

@@ -57,6 +57,8 @@ mod verdict;
 mod verified;
 mod verifier;
 
+#[cfg(test)]
+pub(crate) use self::verdict::KnownReceipts;
 pub use self::{
     chain_rules::{Anchor, InForce, Kind},
     check::Check,

@@ -72,7 +72,7 @@ pub trait Known: Send + Sync {
 /// Known data for tests: the same receipts for every block.
 #[cfg(test)]
 #[derive(Default)]
-pub(super) struct KnownReceipts(pub(super) Option<Arc<Verified<Receipts>>>);
+pub(crate) struct KnownReceipts(pub(super) Option<Arc<Verified<Receipts>>>);
 
 #[cfg(test)]
 impl Known for KnownReceipts {

@@ -5,7 +5,7 @@ use super::{
     *,
 };
 use alloy_consensus::Transaction as _;
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 fn number_of(chain: &DevChain, tag: &str) -> Value {
     ask(chain, "eth_getBlockByNumber", (tag, false))["number"].clone()
@@ -266,17 +266,4 @@ async fn waiting_ends_with_the_next_head() {
     assert_eq!(heads.borrow_and_update().number, 1);
     chain.set_head(chain.head().hash);
     assert!(!heads.has_changed().unwrap(), "the same head is no news");
-}
-
-#[test]
-fn the_handle_can_be_shared_between_threads() {
-    fn shareable<T: Send + Sync + Clone + 'static>(_: &T) {}
-    let chain = Arc::new(chain());
-    shareable(chain.as_ref());
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| chain.mine_many(5, 1));
-        }
-    });
-    assert_eq!(chain.head().number, 20);
 }

@@ -1,4 +1,4 @@
-//! Tests of the development chain itself. They recompute its data, and check its behaviour by examples.
+//! Tests of the development chain itself. They check its behaviour by examples.
 
 mod control;
 mod faults;

@@ -152,52 +152,12 @@ impl<K: Hash + Eq, V> Drop for Ending<K, V> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        sync::atomic::{AtomicUsize, Ordering::Relaxed},
-        time::Duration,
-    };
+    use std::time::Duration;
 
     use tokio::time;
 
     use super::*;
     use crate::chain::Clock;
-
-    #[tokio::test(start_paused = true)]
-    async fn equal_calls_share_one_fetch() {
-        let (flights, clock) = (Coalesce::<u8, u8>::default(), Clock::default());
-        let fetched = Arc::new(AtomicUsize::new(0));
-        let wishes = (0..1000).map(|_| {
-            let fetched = fetched.clone();
-            flights.run(
-                1,
-                clock.now(),
-                |_| true,
-                || async move {
-                    fetched.fetch_add(1, Relaxed);
-                    time::sleep(Duration::from_secs(1)).await;
-                    7
-                },
-            )
-        });
-        let landed = futures_util::future::join_all(wishes).await;
-        assert_eq!(fetched.load(Relaxed), 1);
-        assert_eq!(landed.iter().filter(|landed| !landed.as_ref().unwrap().joined).count(), 1);
-        assert!(landed.into_iter().all(|landed| landed.unwrap().value == 7));
-        assert_eq!(flights.in_flight(), 0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn fetch_continues_if_its_first_caller_disconnects() {
-        let (flights, clock) = (Coalesce::<u8, u8>::default(), Clock::default());
-        let slow = || async {
-            time::sleep(Duration::from_secs(1)).await;
-            7
-        };
-        let first = time::timeout(Duration::from_millis(1), flights.run(1, clock.now(), |_| true, slow));
-        assert!(first.await.is_err());
-        let second = flights.run(1, clock.now(), |_| true, || async { 8 }).await.unwrap();
-        assert_eq!((second.value, second.joined), (7, true));
-    }
 
     #[tokio::test]
     async fn waiters_get_an_error_when_the_fetch_task_panics() {
