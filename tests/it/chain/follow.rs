@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use futures_util::{SinkExt, StreamExt};
 use holdfast::{
     config::Config,
     devchain::{self, DevChain, Fault, RecordedCall},
@@ -10,8 +9,7 @@ use holdfast::{
     secret::Secret,
 };
 use serde_json::{Value, json};
-use tokio::{net::TcpStream, time};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async, tungstenite::Message};
+use tokio::time;
 
 use crate::support::{
     anvil::Anvil,
@@ -336,61 +334,6 @@ async fn no_subscription_without_following() {
     node.mine(1);
     time::sleep(10 * SOON).await;
     assert_eq!((refreshes(&node), node.count("eth_subscribe")), (0, 0));
-}
-
-/// A WebSocket client of the development chain.
-struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
-
-impl Socket {
-    async fn read(&mut self) -> Value {
-        let message = time::timeout(client::PATIENCE, self.0.next()).await.unwrap().unwrap().unwrap();
-        serde_json::from_str(message.to_text().unwrap()).unwrap()
-    }
-
-    async fn call(&mut self, method: &str, params: Value) -> Value {
-        let call = json!({ "jsonrpc": "2.0", "id": "a", "method": method, "params": params });
-        self.0.send(Message::text(call.to_string())).await.unwrap();
-        let reply = self.read().await;
-        assert_eq!(reply["id"], json!("a"));
-        reply
-    }
-}
-
-#[tokio::test]
-async fn development_chain_serves_new_heads_like_a_node() {
-    let node = upstream::devchain().blocks(3, 2).run().await;
-    let mut socket = Socket(connect_async(node.ws_url()).await.unwrap().0);
-    assert_eq!(socket.call("eth_blockNumber", json!([])).await["result"], json!("0x3"));
-    let refused = socket.call("eth_subscribe", json!(["logs", {}])).await;
-    assert_eq!(refused["error"]["code"], json!(-32601));
-    let id = socket.call("eth_subscribe", json!(["newHeads"])).await["result"].clone();
-
-    let head = node.mine(2);
-    let event = socket.read().await;
-    assert_eq!(event["method"], json!("eth_subscription"));
-    assert_eq!(event["params"]["subscription"], id);
-    let header = event["params"]["result"].as_object().unwrap();
-    assert_eq!(header["hash"], json!(hash(head)));
-    assert!(!header.contains_key("transactions") && header.contains_key("stateRoot"));
-
-    // There are no subscriptions over HTTP.
-    let refused = client::at(&node.url()).call("eth_subscribe", json!(["newHeads"])).await;
-    assert_eq!(refused.code(), Some(-32601));
-
-    let head = node.reorg(2, 3);
-    for below in (0..3).rev() {
-        let expected = hash(node.block_ref(head.number - below).unwrap());
-        assert_eq!(socket.read().await["params"]["result"]["hash"], json!(expected));
-    }
-    let head = node.rollback(1);
-    assert_eq!(socket.read().await["params"]["result"]["hash"], json!(hash(head)));
-
-    assert_eq!(socket.call("eth_unsubscribe", json!([id])).await["result"], json!(true));
-    assert_eq!(socket.call("eth_unsubscribe", json!([id])).await["error"]["code"], json!(-32000));
-    node.mine(1);
-    assert_eq!(socket.call("eth_chainId", json!([])).await["result"], json!("0x6fdd2d"));
-    node.cut_sockets();
-    assert!(!matches!(socket.0.next().await, Some(Ok(_))));
 }
 
 #[tokio::test]
