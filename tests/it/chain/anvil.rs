@@ -6,7 +6,7 @@ use crate::support::{
     anvil::Anvil,
     client::{self, Client},
     eventually,
-    program::{output, text},
+    program::succeed,
     proxy, tools,
 };
 
@@ -357,6 +357,5 @@ async fn website_cannot_spend_unlocked_accounts() {
         .run()
         .await;
     command.args([&proxy.url(), node.url()]).arg(browser);
-    let ran = output(command).await;
-    assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));
+    succeed(command).await;
 }

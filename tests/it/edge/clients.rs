@@ -2,11 +2,7 @@
 
 use std::{process::Command, time::Duration};
 
-use crate::support::{
-    anvil::Anvil,
-    program::{output, text},
-    proxy, tools,
-};
+use crate::support::{anvil::Anvil, program::succeed, proxy, tools};
 
 /// Runs a script of `tests/clients` with a fresh node whose chain id is `chain_id`, and a proxy in front of it.
 async fn run(test: &str, script: impl Fn() -> Option<Command>, chain_id: &str) {
@@ -21,41 +17,24 @@ async fn run(test: &str, script: impl Fn() -> Option<Command>, chain_id: &str) {
         .run()
         .await;
     command.args([&proxy.url(), node.url()]);
-    let ran = output(command).await;
-    assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));
-    print!("{}", text(&ran.stdout));
+    succeed(command).await;
 }
 
 #[tokio::test]
-async fn viem_does_not_notice_the_proxy() {
-    const TEST: &str = "viem_does_not_notice_the_proxy";
+async fn clients_do_not_notice_the_proxy() {
+    const TEST: &str = "clients_do_not_notice_the_proxy";
     for chain_id in ["31337", "1"] {
         run(TEST, || tools::node_script(TEST, "viem", "viem.mjs"), chain_id).await;
-    }
-}
-
-#[tokio::test]
-async fn ethers_does_not_notice_the_proxy() {
-    const TEST: &str = "ethers_does_not_notice_the_proxy";
-    for chain_id in ["31337", "1"] {
         run(TEST, || tools::node_script(TEST, "ethers", "ethers.mjs"), chain_id).await;
     }
 }
 
 #[tokio::test]
 #[ignore = "runs in tests/run --all"]
-async fn web3js_does_not_notice_the_proxy() {
-    const TEST: &str = "web3js_does_not_notice_the_proxy";
+async fn further_clients_do_not_notice_the_proxy() {
+    const TEST: &str = "further_clients_do_not_notice_the_proxy";
     for chain_id in ["31337", "1"] {
         run(TEST, || tools::node_script(TEST, "web3", "web3js.mjs"), chain_id).await;
-    }
-}
-
-#[tokio::test]
-#[ignore = "runs in tests/run --all"]
-async fn web3py_does_not_notice_the_proxy() {
-    const TEST: &str = "web3py_does_not_notice_the_proxy";
-    for chain_id in ["31337", "1"] {
         run(TEST, || tools::python_script(TEST, "web3py.py"), chain_id).await;
     }
 }

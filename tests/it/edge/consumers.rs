@@ -176,55 +176,38 @@ async fn ethclient_gets_the_answers_of_the_node() {
 #[ignore = "runs in tests/run --all"]
 async fn op_node_gets_the_answers_of_the_node() {
     const TEST: &str = "op_node_gets_the_answers_of_the_node";
-    for (kind, method) in [("standard", "eth_getBlockReceipts"), ("basic", "eth_getTransactionReceipt")] {
+    for (kind, methods) in [
+        ("standard", &["eth_getBlockReceipts", "eth_getProof"][..]),
+        ("basic", &["eth_getTransactionReceipt", "eth_getProof"]),
+        ("debug_geth", &["debug_getRawReceipts"]),
+    ] {
         let Some(program) = tools::go_program(TEST, "opnode") else { return };
         let Some(setting) = setting(TEST, ETHEREUM).await else { return };
         setting.run(program, &[kind]).await;
-        setting.made(&[method, "eth_getProof"]);
+        setting.made(methods);
     }
 }
 
 #[tokio::test]
-#[ignore = "runs in tests/run --all"]
-async fn op_node_reads_raw_receipts() {
-    const TEST: &str = "op_node_reads_raw_receipts";
-    let Some(program) = tools::go_program(TEST, "opnode") else { return };
-    let Some(setting) = setting(TEST, ETHEREUM).await else { return };
-    setting.run(program, &["debug_geth"]).await;
-    setting.made(&["debug_getRawReceipts"]);
+async fn followers_get_the_answers_of_the_node() {
+    const TEST: &str = "followers_get_the_answers_of_the_node";
+    for (kind, methods) in [
+        (Kind::OpNode(RpcKind::Standard), &["eth_getBlockReceipts"][..]),
+        (Kind::OpNode(RpcKind::Basic), &["eth_getTransactionReceipt"]),
+        (Kind::OpNode(RpcKind::DebugGeth), &["debug_getRawReceipts"]),
+        (Kind::KonaHost, &["debug_getRawHeader", "debug_getRawReceipts"]),
+        (Kind::Ponder, &["eth_getLogs", "eth_getBlockReceipts"]),
+        (Kind::GraphNode, &["eth_getLogs", "eth_getBlockReceipts", "eth_call"]),
+        (Kind::Blockscout, &["eth_getTransactionReceipt", "eth_getBalance"]),
+    ] {
+        follow(TEST, kind, methods).await;
+    }
 }
 
+/// Catch-up reads batches of old blocks, from the newest to the oldest.
 #[tokio::test]
-async fn raw_forms_are_encodings_of_the_nodes_answers() {
-    const TEST: &str = "raw_forms_are_encodings_of_the_nodes_answers";
-    follow(TEST, Kind::OpNode(RpcKind::DebugGeth), &["debug_getRawReceipts"]).await;
-    follow(TEST, Kind::KonaHost, &["debug_getRawHeader", "debug_getRawReceipts"]).await;
-}
-
-#[tokio::test]
-async fn op_nodes_calls_get_the_answers_of_the_node() {
-    const TEST: &str = "op_nodes_calls_get_the_answers_of_the_node";
-    follow(TEST, Kind::OpNode(RpcKind::Standard), &["eth_getBlockReceipts"]).await;
-    follow(TEST, Kind::OpNode(RpcKind::Basic), &["eth_getTransactionReceipt"]).await;
-}
-
-#[tokio::test]
-async fn ponder_gets_the_answers_of_the_node() {
-    follow("ponder_gets_the_answers_of_the_node", Kind::Ponder, &["eth_getLogs", "eth_getBlockReceipts"])
-        .await;
-}
-
-#[tokio::test]
-async fn graph_node_gets_the_answers_of_the_node() {
-    const TEST: &str = "graph_node_gets_the_answers_of_the_node";
-    follow(TEST, Kind::GraphNode, &["eth_getLogs", "eth_getBlockReceipts", "eth_call"]).await;
-}
-
-#[tokio::test]
-async fn blockscout_gets_the_answers_of_the_node() {
-    const TEST: &str = "blockscout_gets_the_answers_of_the_node";
-    follow(TEST, Kind::Blockscout, &["eth_getTransactionReceipt", "eth_getBalance"]).await;
-    // Catch-up reads batches of old blocks, from the newest to the oldest.
+async fn blockscout_catches_up_with_the_answers_of_the_node() {
+    const TEST: &str = "blockscout_catches_up_with_the_answers_of_the_node";
     let Some(setting) = setting(TEST, ETHEREUM).await else { return };
     let mut rpc = client::at(&setting.relay.url());
     for last in (0..=setting.head().await).rev().step_by(4) {

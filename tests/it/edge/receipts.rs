@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use crate::support::{
     anvil::Anvil,
     client,
-    program::{output, text},
+    program::{output, succeed, text},
     proxy::{self, Proxy},
     tools,
 };
@@ -33,41 +33,22 @@ async fn run(test: &str, script: Option<Command>, (rounds, accounts): (usize, us
     let Some(mut command) = script else { return };
     let Some((_anvil, proxy)) = setting(test).await else { return };
     command.args([proxy.url(), rounds.to_string(), accounts.to_string()]);
-    let ran = output(command).await;
-    assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));
-    println!("{test}: {}", text(&ran.stdout));
+    succeed(command).await;
 }
 
 #[tokio::test]
-async fn viem_reads_the_block_of_a_receipt() {
-    const TEST: &str = "viem_reads_the_block_of_a_receipt";
+async fn clients_read_the_block_of_a_receipt() {
+    const TEST: &str = "clients_read_the_block_of_a_receipt";
     run(TEST, tools::node_script(TEST, "viem", "confirm_viem.mjs"), FEW).await;
-}
-
-#[tokio::test]
-async fn ethers_reads_the_block_of_a_receipt() {
-    const TEST: &str = "ethers_reads_the_block_of_a_receipt";
     run(TEST, tools::node_script(TEST, "ethers", "confirm_ethers.mjs"), FEW).await;
 }
 
 #[tokio::test]
 #[ignore = "runs in tests/run --all"]
-async fn viem_reads_the_blocks_of_200_receipts() {
-    const TEST: &str = "viem_reads_the_blocks_of_200_receipts";
+async fn clients_read_the_blocks_of_200_receipts() {
+    const TEST: &str = "clients_read_the_blocks_of_200_receipts";
     run(TEST, tools::node_script(TEST, "viem", "confirm_viem.mjs"), MANY).await;
-}
-
-#[tokio::test]
-#[ignore = "runs in tests/run --all"]
-async fn ethers_reads_the_blocks_of_200_receipts() {
-    const TEST: &str = "ethers_reads_the_blocks_of_200_receipts";
     run(TEST, tools::node_script(TEST, "ethers", "confirm_ethers.mjs"), MANY).await;
-}
-
-#[tokio::test]
-#[ignore = "runs in tests/run --all"]
-async fn web3py_reads_the_blocks_of_200_receipts() {
-    const TEST: &str = "web3py_reads_the_blocks_of_200_receipts";
     run(TEST, tools::python_script(TEST, "confirm_web3py.py"), MANY).await;
 }
 

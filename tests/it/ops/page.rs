@@ -12,7 +12,7 @@ use tokio::time::{self, Instant};
 use crate::support::{
     client::{self, Raw},
     eventually,
-    program::{output, text},
+    program::succeed,
     proxy::{self, Proxy},
     tools,
     upstream::{self, Node},
@@ -220,7 +220,7 @@ async fn browser_shows_the_page_live() {
     if let Some(pictures) = std::env::var_os(PICTURES) {
         command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(pictures));
     }
-    let looking = tokio::spawn(output(command));
+    let looking = tokio::spawn(succeed(command));
     // Gives the page changes to show: the chain grows from the first call on, with one reorg.
     let mut rounds = 0;
     while !looking.is_finished() {
@@ -237,9 +237,7 @@ async fn browser_shows_the_page_live() {
             spare.mine(20);
         }
     }
-    let ran = looking.await.unwrap();
-    assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));
-    print!("{}", text(&ran.stdout));
+    looking.await.unwrap();
 }
 
 #[tokio::test]
@@ -259,9 +257,7 @@ async fn browser_shows_negative_savings_and_their_reason() {
         client.call("eth_blockNumber", json!([])).await;
     }
     command.arg(proxy.admin_url("")).arg(browser).arg(screenshots());
-    let ran = output(command).await;
-    assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));
-    print!("{}", text(&ran.stdout));
+    succeed(command).await;
 }
 
 #[tokio::test]
@@ -306,9 +302,7 @@ async fn browser_shows_failed_endpoints_and_refusals() {
     let look = async |words: &[&str]| {
         let mut command = tools::node_script(TEST, "playwright-core", "page_outage.mjs").unwrap();
         command.arg(&admin).arg(&browser).arg(screenshots()).args(words);
-        let ran = output(command).await;
-        assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));
-        print!("{}", text(&ran.stdout));
+        succeed(command).await;
     };
     look(&[words]).await;
 

@@ -63,6 +63,13 @@ pub async fn output(mut command: Command) -> Output {
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
+/// Runs a command that must succeed, and prints its output.
+pub async fn succeed(command: Command) {
+    let ran = output(command).await;
+    assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));
+    print!("{}", text(&ran.stdout));
+}
+
 /// Runs a probe until it succeeds, and returns its output. A single probe may time out on a busy machine.
 pub async fn success(probe: impl Fn() -> Command) -> String {
     let said = RefCell::new(String::new());
