@@ -29,11 +29,6 @@ pub fn directory() -> PathBuf {
     file("here", "").with_file_name("data")
 }
 
-pub fn on_disk(directory: &Path) -> impl FnOnce(&mut Config) {
-    let disk = DiskConfig::new(directory);
-    move |config| config.cache.disk = Some(disk)
-}
-
 /// Starts a proxy as soon as the previous one has released the directory.
 pub async fn start(node: &Node, directory: &Path, ready: bool) -> Proxy {
     start_with(node, directory, ready, |_| {}).await
@@ -54,7 +49,7 @@ pub async fn start_with(
             ..Config::default()
         };
         config.upstream.endpoints = vec![EndpointConfig::at(node.url())];
-        on_disk(directory)(&mut config);
+        config.cache.disk = Some(DiskConfig::new(directory));
         configure(&mut config);
         match App::builder().config(config).start().await {
             Ok(app) => {
@@ -94,6 +89,20 @@ pub fn calls(node: &Node, at: u64) -> Vec<(&'static str, Value)> {
         calls.push((RECEIPT, json!([transaction["hash"]])));
     }
     calls
+}
+
+/// Returns every call about these blocks, with the node's own answer.
+pub async fn truths(
+    node: &Node,
+    blocks: impl IntoIterator<Item = u64>,
+) -> Vec<(&'static str, Value, Result<String, String>)> {
+    let direct = client::at(&node.url());
+    let mut truths = Vec::new();
+    for (method, params) in blocks.into_iter().flat_map(|at| calls(node, at)) {
+        let truth = direct.ask(method, params.clone()).await;
+        truths.push((method, params, truth));
+    }
+    truths
 }
 
 /// Makes every call about these blocks and compares the answers with the node's.

@@ -14,7 +14,7 @@ use crate::support::{
     client::{self, Client},
     eventually,
     method::BLOCK_BY_NUMBER,
-    tiers::{ask_all, calls, directory, fill, final_known, kept, number, start},
+    tiers::{ask_all, directory, fill, final_known, kept, number, start, truths},
     upstream,
 };
 
@@ -45,13 +45,7 @@ async fn copy_made_under_load_answers_the_truth() {
         copies
     };
     let ((), copies) = tokio::join!(writing, copying);
-    let direct = client::at(&node.url());
-    let mut truths = Vec::new();
-    for at in [1, 5, 20, 40, 60] {
-        for (method, params) in calls(&node, at) {
-            truths.push((method, params.clone(), direct.ask(method, params).await));
-        }
-    }
+    let truths = truths(&node, [1, 5, 20, 40, 60]).await;
     for copy in &copies {
         let second = start(&node, copy, true).await;
         final_known(&second).await;

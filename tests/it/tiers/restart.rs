@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf, time::Duration};
 
 use futures_util::future::join_all;
-use holdfast::{app::App, config::Config, devchain::Fault, upstream::EndpointConfig, verify::Demand};
+use holdfast::{config::Config, devchain::Fault, verify::Demand};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -14,8 +14,8 @@ use crate::support::{
     program::{holdfast, output, text},
     proxy::Proxy,
     tiers::{
-        ask_all, calls, directory, fetches, files, fill, final_known, finalize, kept, number, on_disk, start,
-        start_with,
+        ask_all, directory, fetches, files, fill, final_known, finalize, kept, number, start, start_with,
+        truths,
     },
     upstream,
 };
@@ -28,21 +28,10 @@ async fn only_final_blocks_survive_a_restart() {
 
     let second = start(&node, &data, true).await;
     let client = client::http(&second);
-    let direct = client::at(&node.url());
-    let truths = async |at| {
-        let mut truths = Vec::new();
-        for (method, params) in calls(&node, at) {
-            truths.push((method, params.clone(), direct.ask(method, params).await));
-        }
-        truths
-    };
-    let mut all = Vec::new();
-    for at in [1, 7, 20, 44] {
-        all.extend(truths(at).await);
-    }
+    let truths = truths(&node, [1, 7, 20, 44]).await;
     final_known(&second).await;
     let asked = fetches(&node);
-    for (method, params, truth) in all {
+    for (method, params, truth) in truths {
         assert_eq!(client.ask(method, params.clone()).await, truth, "{method} {params}");
     }
     assert_eq!(fetches(&node), asked, "the node was asked for blocks on disk");
@@ -69,11 +58,7 @@ async fn without_a_node_the_disk_answers_by_hash() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     fill(&node, &data, [5, 44]).await;
-    let direct = client::at(&node.url());
-    let mut truths = Vec::new();
-    for (method, params) in [calls(&node, 5), calls(&node, 44)].concat() {
-        truths.push((method, params.clone(), direct.ask(method, params).await));
-    }
+    let truths = truths(&node, [5, 44]).await;
     node.fail(Fault::Status(503)).always();
 
     let second = start(&node, &data, false).await;
@@ -101,11 +86,7 @@ async fn running_process_keeps_its_numbers_when_the_node_goes_away() {
     let second = start_with(&node, &data, true, small).await;
     let client = client::http(&second);
     ask_all(&client, &node, [5]).await;
-    let direct = client::at(&node.url());
-    let mut truths = Vec::new();
-    for (method, params) in calls(&node, 5) {
-        truths.push((method, params.clone(), direct.ask(method, params).await));
-    }
+    let truths = truths(&node, [5]).await;
     node.fail(Fault::Status(503)).always();
     for (method, params, truth) in truths {
         assert_eq!(client.ask(method, params.clone()).await, truth, "{method} {params}");
@@ -180,22 +161,6 @@ async fn early_answers_are_dropped_if_the_chain_differs() {
     })
     .await;
     ask_all(&client, &other, [10]).await;
-}
-
-#[tokio::test]
-async fn directory_is_for_one_process() {
-    let node = upstream::devchain().blocks(3, 1).run().await;
-    let data = directory();
-    let _first = start(&node, &data, true).await;
-    let mut config = Config {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        admin: "127.0.0.1:0".parse().unwrap(),
-        ..Config::default()
-    };
-    config.upstream.endpoints = vec![EndpointConfig::at(node.url())];
-    on_disk(&data)(&mut config);
-    let error = App::builder().config(config).start().await.unwrap_err().to_string();
-    assert!(error.contains("cache.disk") && error.contains("data"), "{error}");
 }
 
 /// A proxy that is killed again and again while it writes starts at once, and all its answers are true.
@@ -299,12 +264,8 @@ async fn hanging_node_does_not_delay_answers_from_disk() {
     let node = upstream::devchain().blocks(60, 2).run().await;
     let data = directory();
     fill(&node, &data, [5]).await;
-    let by_hash = |(method, _): &(&str, _)| method.contains("ByBlockHash") || *method == BLOCK_BY_HASH;
-    let truths = join_all(calls(&node, 5).into_iter().filter(by_hash).map(async |(method, params)| {
-        let truth = client::at(&node.url()).ask(method, params.clone()).await;
-        (method, params, truth)
-    }))
-    .await;
+    let mut truths = truths(&node, [5]).await;
+    truths.retain(|(method, ..)| method.contains("ByBlockHash") || *method == BLOCK_BY_HASH);
     node.fail(Fault::Hang).always();
     let second = start(&node, &data, false).await;
     let client = client::http(&second);
