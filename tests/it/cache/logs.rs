@@ -238,16 +238,25 @@ async fn full_verification_refuses_long_cold_ranges() {
     assert_eq!(program.ask(LOGS, range(1, 200)).await, json!([]));
 }
 
-/// Such a node cannot show the receipts, but it can search.
+/// A node may lack the method, or receipts of its newest blocks, as after a restart, and still find their logs.
 #[tokio::test(start_paused = true)]
 async fn node_without_block_receipts_searches() {
-    let chain = ethereum(4, 2);
-    let program = in_memory::program(&chain, &Config::default());
-    let message = "the method eth_getBlockReceipts does not exist/is not available".to_owned();
-    chain.fail(Fault::Error { code: -32601, message }).on(RECEIPTS).always();
-    for params in [range(2, 3), json!([{ "blockHash": format!("{:#x}", chain.hash_at(3).unwrap()) }])] {
-        let (status, answer) = program.cached(LOGS, params.clone()).await;
-        assert_eq!((&*status, answer), ("holdfast; fwd=miss; detail=logs; proof=none", own(&chain, &params)));
+    let error = |code, message: &str| Fault::Error { code, message: message.to_owned() };
+    let lacks_method = error(-32601, "the method eth_getBlockReceipts does not exist/is not available");
+    for (chain, fault, asked, also_by_hash) in [
+        (ethereum(4, 2), lacks_method, range(2, 3), true),
+        (ethereum(40, 3), Fault::Status(403), range(30, 39), false),
+        (ethereum(40, 3), error(-32000, "no receipts"), range(30, 39), false),
+        (ethereum(30, 4), Fault::Lie(Lie::Shortened), range(5, 5), true),
+    ] {
+        let program = in_memory::program(&chain, &Config::default());
+        chain.fail(fault.clone()).on(RECEIPTS).always();
+        let by_hash = json!([{ "blockHash": format!("{:#x}", chain.hash_at(3).unwrap()) }]);
+        for params in [asked].into_iter().chain(also_by_hash.then_some(by_hash)) {
+            let (status, answer) = program.cached(LOGS, params.clone()).await;
+            assert_eq!(status, "holdfast; fwd=miss; detail=logs; proof=none", "{fault:?} {params}");
+            assert_eq!(answer, own(&chain, &params), "{fault:?} {params}");
+        }
     }
 }
 
@@ -392,19 +401,6 @@ async fn logs_of_the_head_are_proved() {
     assert_eq!(answer, own(&chain, &params));
 }
 
-/// A node without all receipts may still find the logs.
-#[tokio::test(start_paused = true)]
-async fn node_with_short_receipts_searches() {
-    let chain = ethereum(30, 4);
-    chain.fail(Lie::Shortened).on(RECEIPTS).always();
-    let program = in_memory::program(&chain, &Config::default());
-    let by_hash = json!([{ "blockHash": format!("{:#x}", chain.hash_at(3).unwrap()) }]);
-    for params in [range(5, 5), by_hash] {
-        let (status, answer) = program.cached(LOGS, params.clone()).await;
-        assert_eq!((&*status, answer), ("holdfast; fwd=miss; detail=logs; proof=none", own(&chain, &params)));
-    }
-}
-
 /// While the node searches the cold blocks of a range, a reorg replaces some of the cached blocks, and from then on the
 /// node fails to show its head.
 #[tokio::test(start_paused = true)]
@@ -438,18 +434,10 @@ async fn reversed_range_in_a_batch_is_left_to_the_node() {
     let chain = ethereum(5, 2);
     let program = in_memory::program(&chain, &Config::default());
     let reversed = json!([{ "fromBlock": "0x9", "toBlock": "latest" }]);
-    let (_, body) = program
-        .send(
-            json!([
-                { "jsonrpc": "2.0", "id": 1, "method": BLOCK_BY_NUMBER, "params": ["latest", false] },
-                { "jsonrpc": "2.0", "id": 2, "method": LOGS, "params": reversed },
-            ])
-            .to_string(),
-        )
-        .await;
-    let answers: Value = serde_json::from_slice(&body).unwrap();
+    let calls = [(BLOCK_BY_NUMBER, json!(["latest", false])), (LOGS, reversed)];
+    let answers = program.call_batch(&calls).await;
     let own = chain.answer(LOGS, range(9, 5)).unwrap_err();
-    assert_eq!(answers[1]["error"]["code"], own.code, "{answers}");
+    assert_eq!(answers[1]["error"]["code"], own.code, "{answers:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -457,13 +445,8 @@ async fn unproved_logs_are_refused_in_a_batch_too() {
     let chain = ethereum(5, 2);
     let program = in_memory::program(&chain, &full());
     for params in [range(3, 9), range(4, 9)] {
-        let calls = json!([
-            { "jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": [] },
-            { "jsonrpc": "2.0", "id": 2, "method": LOGS, "params": params },
-        ]);
-        let (_, body) = program.send(calls.to_string()).await;
-        let answers: Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!(answers[1]["error"]["code"], -32012, "{answers}");
+        let answers = program.call_batch(&[("eth_chainId", json!([])), (LOGS, params)]).await;
+        assert_eq!(answers[1]["error"]["code"], -32012, "{answers:?}");
     }
 }
 

@@ -151,19 +151,6 @@ async fn newest_blocks_without_logs_are_not_fetched() {
     assert_eq!((chain.count(LOGS), chain.count(RECEIPTS)), (1, 0));
 }
 
-/// A node without receipts of its newest blocks, as after a restart, still finds their logs.
-#[tokio::test(start_paused = true)]
-async fn node_that_refuses_receipts_searches() {
-    let chain = ethereum(40, 3);
-    let program = in_memory::program(&chain, &Config::default());
-    for fault in [Fault::Status(403), Fault::Error { code: -32000, message: "no receipts".to_owned() }] {
-        chain.clear_faults();
-        chain.fail(fault).on(RECEIPTS).always();
-        let answered = program.cached(LOGS, range(30, 39)).await;
-        assert_eq!(answered, (FORWARDED.to_owned(), own(&chain, &range(30, 39))));
-    }
-}
-
 /// A client pays for each block that is fetched for it, or for none. A search costs one call.
 #[tokio::test(start_paused = true)]
 async fn client_that_cannot_pay_for_the_blocks_gets_a_search() {

@@ -123,12 +123,9 @@ async fn missing_transaction_of_an_unknown_head_fits_no_other_tag() {
         let refusal = Fault::Error { code: -32008, message: "Response is too big".to_owned() };
         chain.fail(refusal).on(r#"eth_getBlockByNumber["latest"*"#).always();
         let calls = [(BLOCK_BY_NUMBER, json!(["safe", false])), (method, json!(["latest", "0x0"]))];
-        let call =
-            |(method, params)| json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        let (_, body) = program.send(json!(calls.map(call)).to_string()).await;
-        let replies: Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!(replies[0]["result"]["hash"], hex(chain.hash_at(0).unwrap()), "{replies}");
-        assert_eq!(replies[1]["error"]["code"], -32010, "{replies}");
+        let replies = program.call_batch(&calls).await;
+        assert_eq!(replies[0]["result"]["hash"], hex(chain.hash_at(0).unwrap()), "{replies:?}");
+        assert_eq!(replies[1]["error"]["code"], -32010, "{replies:?}");
     }
 }
 

@@ -13,7 +13,12 @@ use tokio::time;
 use tower::util::BoxCloneSyncService;
 
 use self::{Outcome::*, Trouble::*};
-use crate::support::{client, in_memory, method::BLOCK_BY_NUMBER, proxy, upstream};
+use crate::support::{
+    client, in_memory,
+    method::BLOCK_BY_NUMBER,
+    nodes::{in_order, twins},
+    proxy, upstream,
+};
 
 /// Number of a final block that is cached before the trouble begins.
 const HIT: &str = "0x5";
@@ -94,25 +99,12 @@ const TABLE: [(Trouble, [Outcome; 2], [Outcome; 2]); 18] = [
     (LyingRejected, [Served, Code(-32012)], [Served, Served]),
 ];
 
-/// Two nodes of one chain that agree.
-fn twins() -> [DevChain; 2] {
-    [(), ()].map(|()| upstream::devchain().config(|config| config.chain_id = 1).blocks(120, 2).chain())
-}
-
 fn config(trouble: Trouble) -> Config {
-    let mut config = Config::default();
-    in_order(&mut config, ["", ""]);
+    let mut config = in_order();
     if trouble == LyingRejected {
         config.verify.on_mismatch = OnMismatch::Reject;
     }
     config
-}
-
-fn in_order(config: &mut Config, urls: [&str; 2]) {
-    config.upstream.timeout = Duration::from_secs(2);
-    let endpoints = urls.into_iter().zip(0..);
-    config.upstream.endpoints =
-        endpoints.map(|(url, priority)| EndpointConfig { priority, ..EndpointConfig::at(url) }).collect();
 }
 
 fn call(id: u32, at: &str) -> Value {
@@ -220,7 +212,7 @@ async fn every_trouble_has_the_outcome_of_the_table() {
     for (trouble, alone, with_another) in TABLE.into_iter().filter(|(trouble, ..)| *trouble != Refused) {
         for (count, expected) in [(1, alone), (2, with_another)] {
             for (body, asked) in requests(trouble) {
-                let [first, second] = twins();
+                let (first, second) = twins();
                 let nodes = [&first, &second];
                 let behind = &nodes[..count];
                 let what = format!("{trouble:?}, {count} nodes, {body}");
@@ -275,8 +267,11 @@ async fn refused_connection_has_the_outcome_of_the_table() {
             let (first, second) = (node().await, node().await);
             let what = format!("Refused, healthy: {healthy}, {body}");
             let proxy = proxy::new().config(|config| {
-                in_order(config, [&first.url(), &second.url()]);
+                config.upstream = in_order().upstream;
                 config.upstream.endpoints.truncate(1 + usize::from(healthy));
+                for (endpoint, node) in config.upstream.endpoints.iter_mut().zip([&first, &second]) {
+                    endpoint.url = EndpointConfig::at(node.url()).url;
+                }
             });
             let proxy = proxy.run().await;
             let client = client::http(&proxy);
