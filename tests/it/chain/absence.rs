@@ -11,30 +11,11 @@ use tokio::time;
 
 use crate::support::{
     in_memory,
-    method::{
-        BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT, TRANSACTION, TRANSACTION_AT_HASH, TRANSACTION_AT_NUMBER,
-    },
+    method::{BLOCK_BY_HASH, RECEIPT, TRANSACTION, TRANSACTION_AT_HASH, TRANSACTION_AT_NUMBER},
     nodes::hex,
-    one_node::{SOON, STALE, agrees, all_agree, setting},
+    one_node::{SOON, STALE, agrees, setting},
     upstream,
 };
-
-#[tokio::test(start_paused = true)]
-async fn null_receipt_ends_when_its_transaction_is_mined() {
-    for config in [Config::default(), in_memory::consistent()] {
-        let chain = upstream::devchain().blocks(10, 3).chain();
-        let program = in_memory::program(&chain, &config);
-        program.ask("eth_blockNumber", json!([])).await;
-        let hash = chain.submit(chain.generate(1).remove(0)).map(hex).unwrap();
-        for _ in 0..20 {
-            assert_eq!(agrees(&program, &chain, RECEIPT, json!([hash])).await, Value::Null);
-            time::sleep(SOON).await;
-        }
-        chain.mine(0);
-        time::sleep(STALE).await;
-        assert!(agrees(&program, &chain, RECEIPT, json!([hash])).await.is_object());
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn null_receipt_ends_with_the_head_it_was_seen_at() {
@@ -59,19 +40,6 @@ async fn pending_transaction_is_never_cached() {
     // The clock has not advanced since the pending answer.
     assert!(agrees(&program, &chain, TRANSACTION, json!([hash])).await["blockHash"].is_string());
     assert!(agrees(&program, &chain, RECEIPT, json!([hash])).await.is_object());
-}
-
-#[tokio::test(start_paused = true)]
-async fn number_above_the_head_is_null_until_it_is_mined() {
-    let (chain, program) = setting();
-    let next = hex(chain.head().number + 1);
-    for params in [json!([next, true]), json!([next, false])] {
-        assert_eq!(agrees(&program, &chain, BLOCK_BY_NUMBER, params).await, Value::Null);
-    }
-    assert_eq!(agrees(&program, &chain, TRANSACTION_AT_NUMBER, json!([next, "0x0"])).await, Value::Null);
-    chain.mine(3);
-    time::sleep(STALE).await;
-    all_agree(&program, &chain, chain.head().number).await;
 }
 
 #[tokio::test(start_paused = true)]

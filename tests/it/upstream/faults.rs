@@ -124,20 +124,6 @@ async fn an_answer_larger_than_the_limit_is_not_read() {
 }
 
 #[tokio::test]
-async fn dead_upstream_fails_fast_and_the_cache_still_serves() {
-    let node = upstream::devchain().blocks(2, 1).run().await;
-    let proxy = proxy::new().upstream(&node).run().await;
-    let client = client::http(&proxy);
-    drop(node);
-
-    for _ in 0..3 {
-        let response = client.call("eth_gasPrice", json!([])).await;
-        assert_eq!((response.status.as_u16(), response.code()), (502, Some(-32010)), "{}", response.text());
-    }
-    assert!(client.ask("eth_chainId", json!([])).await.is_ok());
-}
-
-#[tokio::test]
 async fn a_dead_upstream_does_not_fill_the_log() {
     let node = upstream::devchain().run().await;
     let process = process::serve(&node).run().await;
