@@ -26,7 +26,7 @@ use serde_json::{Value, json, value::RawValue};
 use tower::util::BoxCloneSyncService;
 
 use crate::support::{
-    anvil::Anvil,
+    anvil::{Anvil, SENDER},
     client::{self, Client},
     data::{self, Real},
     emitter::{self, Emission},
@@ -38,9 +38,6 @@ use crate::support::{
 };
 
 const LOGS: &str = "eth_getLogs";
-
-/// Anvil's first account is unlocked.
-const SENDER: &str = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266";
 
 /// A block's logs in order.
 struct Block {

@@ -3,15 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    anvil::Anvil,
+    anvil::{Anvil, SENDER},
     client::{self, Client},
     eventually,
     program::succeed,
     proxy, tools,
 };
-
-/// Anvil's first account is unlocked.
-const SENDER: &str = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266";
 
 async fn value(client: &Client, method: &str, params: Value) -> Value {
     serde_json::from_str(&client.ask(method, params).await.unwrap()).unwrap()
@@ -138,15 +135,9 @@ impl Changing {
         result
     }
 
-    /// Sends a transaction and waits until the node has mined it. The node may answer before it mines.
+    /// Sends a transaction and waits until the node has mined it.
     async fn send(&mut self, to: u64) {
-        let transfer = json!([{ "from": SENDER, "to": format!("0x{to:040x}"), "value": "0x1" }]);
-        let hash = value(&self.hand, "eth_sendTransaction", transfer).await;
-        eventually("the transaction is mined", async || {
-            !value(&self.direct, "eth_getTransactionReceipt", json!([hash])).await.is_null()
-        })
-        .await;
-        self.transactions.push(hash);
+        self.transactions.push(transfer(&self.hand, &self.direct, to).await);
     }
 
     async fn change_everything(&mut self) {
@@ -270,9 +261,10 @@ async fn all_agree(direct: &Client, through: &Client, numbers: u64, transactions
     }
 }
 
-async fn transfer(node: &Client, to: u64) -> Value {
+/// Sends a transaction through `hand` and waits until the node has mined it. The node may answer before it mines.
+async fn transfer(hand: &Client, node: &Client, to: u64) -> Value {
     let transfer = json!([{ "from": SENDER, "to": format!("0x{to:040x}"), "value": "0x1" }]);
-    let hash = value(node, "eth_sendTransaction", transfer).await;
+    let hash = value(hand, "eth_sendTransaction", transfer).await;
     eventually("the transaction is mined", async || {
         !value(node, "eth_getTransactionReceipt", json!([hash])).await.is_null()
     })
@@ -291,14 +283,14 @@ async fn node_that_reverts_below_its_finalized_block_is_followed() {
     let snapshot = value(&direct, "evm_snapshot", json!([])).await;
     let mut transactions = Vec::new();
     for to in 0x6000..0x6014 {
-        transactions.push(transfer(&direct, to).await);
+        transactions.push(transfer(&direct, &direct, to).await);
     }
     value(&through, "eth_getBlockByNumber", json!(["finalized", false])).await;
     all_agree(&direct, &through, 21, &transactions).await;
     // Without the proxy's knowledge, the node returns to the snapshot and continues with another branch.
     value(&direct, "evm_revert", json!([snapshot])).await;
     for to in 0x7000..0x7005 {
-        transactions.push(transfer(&direct, to).await);
+        transactions.push(transfer(&direct, &direct, to).await);
     }
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     assert_eq!(value(&through, "eth_blockNumber", json!([])).await, "0x5");
@@ -311,7 +303,7 @@ async fn transaction_mined_twice_is_answered_as_by_the_node() {
     let node = Anvil::start(binary, &[]).await;
     let proxy = proxy::new().upstream_url(node.url()).run().await;
     let (direct, through) = (client::at(node.url()), client::http(&proxy));
-    let first = transfer(&direct, 0x8000).await;
+    let first = transfer(&direct, &direct, 0x8000).await;
     all_agree(&direct, &through, 1, std::slice::from_ref(&first)).await;
     value(&direct, "anvil_setNonce", json!([SENDER, "0x0"])).await;
     let fees = value(&direct, "eth_getTransactionByHash", json!([first])).await;
@@ -334,7 +326,7 @@ async fn development_node_may_change_its_chain_id() {
     let node = Anvil::start(binary, &[]).await;
     let proxy = proxy::new().upstream_url(node.url()).run().await;
     let (direct, through) = (client::at(node.url()), client::http(&proxy));
-    let hash = transfer(&direct, 0x9000).await;
+    let hash = transfer(&direct, &direct, 0x9000).await;
     for (hand, id) in [(&direct, 1337_u64), (&through, 31337), (&direct, 4243)] {
         assert_ne!(value(&through, "eth_chainId", json!([])).await, format!("{id:#x}"));
         value(hand, "anvil_setChainId", json!([id])).await;

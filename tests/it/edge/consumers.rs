@@ -8,7 +8,7 @@ use alloy_rpc_types_eth::{BlockId, BlockNumberOrTag, Filter, TransactionRequest}
 use serde_json::{Value, json};
 
 use crate::support::{
-    anvil::Anvil,
+    anvil::{Anvil, SENDER},
     client::{self, Client},
     consumers::{self, Call, Follower, Kind, Rpc, RpcKind},
     program::{Program, output, text},
@@ -16,9 +16,6 @@ use crate::support::{
     relay::{self, Relay},
     tools,
 };
-
-/// Anvil's first account is unlocked.
-const SENDER: &str = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266";
 
 /// Creates a contract that emits a log with a topic and one without, as in `tests/clients/support.mjs`.
 const LOGGER: &str = "0x601580600b6000396000f3602a60005263c0ffee0060206000a160206000a000";

@@ -51,6 +51,7 @@ use crate::support::{
     doubles::{SIX, six_methods},
     in_memory::{self, InMemory},
     method::{CHAIN_ID, LOGS},
+    one_node::raw,
 };
 
 /// Error codes with which the proxy reports that the upstream could not answer.
@@ -410,9 +411,7 @@ impl<'a> Run<'a> {
 
     /// Sends a transaction through the proxy.
     async fn send(&mut self) {
-        let transaction = self.world.chain.generate(1).remove(0);
-        let raw = alloy_eips::eip2718::Encodable2718::encoded_2718(&transaction);
-        let raw = format!("0x{}", alloy_primitives::hex::encode(raw));
+        let raw = raw(&self.world.chain.generate(1)[0]);
         let send = json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_sendRawTransaction", "params": [raw] });
         let body = send_body(self.program.clone(), send.to_string()).await;
         self.world.note();

@@ -4,6 +4,9 @@ use std::{path::PathBuf, process::Command};
 
 use super::program::Program;
 
+/// Anvil's first account, which is unlocked.
+pub const SENDER: &str = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266";
+
 /// A running anvil.
 pub struct Anvil {
     _program: Program,

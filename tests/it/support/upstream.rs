@@ -2,13 +2,13 @@
 
 use std::{io::ErrorKind, net::SocketAddr, ops::Deref, time::Duration};
 
-use alloy_consensus::TxEnvelope;
-use alloy_eips::Encodable2718;
-use alloy_primitives::hex;
 use holdfast::devchain::{Config, DevChain, DevNode};
 use tokio::time::Instant;
 
-use super::chains;
+use super::{
+    chains,
+    one_node::{raw, tx_hash},
+};
 
 /// Address on which nodes listen. No other server uses it, so that a restarted node finds its port free.
 pub const NODES: [u8; 4] = [127, 0, 0, 2];
@@ -92,8 +92,7 @@ impl Node {
 
     /// Returns transactions that the node accepts next: as parameters of `eth_sendRawTransaction`, and their hashes.
     pub fn sendable(&self, count: usize) -> Vec<(String, String)> {
-        let raw = |tx: &TxEnvelope| format!("0x{}", hex::encode(tx.encoded_2718()));
-        self.generate(count).iter().map(|tx| (raw(tx), format!("{:#x}", tx.tx_hash()))).collect()
+        self.generate(count).iter().map(|transaction| (raw(transaction), tx_hash(transaction))).collect()
     }
 }
 

@@ -5,13 +5,10 @@ use serde_json::{Value, json};
 
 use super::{block, block_with_hashes, receipts};
 use crate::support::{
-    anvil::Anvil,
+    anvil::{Anvil, SENDER},
     client::{self, Client},
     tools,
 };
-
-/// Anvil's first account is unlocked.
-const SENDER: &str = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266";
 
 /// Init code that logs a word under a topic and deploys a contract of one byte.
 const LOGS: &str = "0x602a600052600760206000a160016000f3";

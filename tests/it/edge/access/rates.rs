@@ -2,8 +2,6 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use alloy_eips::Encodable2718;
-use alloy_primitives::hex;
 use futures_util::future::join_all;
 use holdfast::{http::KeyConfig, verify::Demand};
 use serde_json::{Value, json};
@@ -12,7 +10,9 @@ use tokio::time;
 use super::{KEY, OTHER, batch, chain_id, key, refused, status};
 use crate::support::{
     client::{self, Response},
-    eventually, in_memory, process, proxy, upstream,
+    eventually, in_memory,
+    one_node::raw,
+    process, proxy, upstream,
 };
 
 #[tokio::test(start_paused = true)]
@@ -78,7 +78,7 @@ async fn batch_is_charged_per_call_and_only_the_excess_is_refused() {
     assert!(answers[1..].iter().zip(0..).all(|(answer, id)| answer["id"] == id));
 
     // A notification over the limit does not reach the node either.
-    let raw = hex::encode_prefixed(chain.generate(1).remove(0).encoded_2718());
+    let raw = raw(&chain.generate(1)[0]);
     let write = json!({ "jsonrpc": "2.0", "method": "eth_sendRawTransaction", "params": [raw] }).to_string();
     assert_eq!(program.send(write.clone()).await.0, 204);
     assert!(chain.mempool().is_empty());

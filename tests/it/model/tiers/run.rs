@@ -2,7 +2,6 @@
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
-use alloy_eips::eip2718::Encodable2718;
 use bytes::Bytes;
 use holdfast::{
     cache::redis::RedisConfig,
@@ -28,7 +27,7 @@ use crate::{
         step::{Place, Question, Step},
         world::{Call, World},
     },
-    support::{program::file, redis::Redis},
+    support::{one_node::raw, program::file, redis::Redis},
 };
 
 /// Time after a fault during which the proxy may still avoid a node or not know its chain.
@@ -390,8 +389,7 @@ impl<'a> Run<'a> {
     async fn send(&mut self, which: usize) {
         let made: Vec<_> = self.worlds.iter().map(|world| world.chain.generate(1).remove(0)).collect();
         let transaction = &made[0];
-        let raw = format!("0x{}", alloy_primitives::hex::encode(transaction.encoded_2718()));
-        let is_written = self.write(which, "eth_sendRawTransaction", json!([raw])).await;
+        let is_written = self.write(which, "eth_sendRawTransaction", json!([raw(transaction)])).await;
         let has_it = |world: &World| world.chain.mempool().contains(transaction.tx_hash());
         if self.worlds.iter().any(has_it) {
             for world in &mut self.worlds {
