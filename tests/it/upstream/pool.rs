@@ -190,17 +190,6 @@ async fn wrong_chain_endpoint_only_gets_identity_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transaction_is_not_sent_twice() {
-    for fault in [Fault::Hang, Fault::Reset, Fault::ResetMidBody, Fault::Status(502), Fault::Garbage] {
-        let (first, second, program) = pair().await;
-        first.fail(fault.clone()).on("eth_send*").once();
-        let (_, reply) = program.call("eth_sendRawTransaction", json!(["0x00"])).await;
-        assert!(reply["error"].is_object(), "{reply}");
-        assert_eq!(second.count("eth_sendRawTransaction"), 0, "{fault:?}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn without_nodes_final_data_is_served_and_the_rest_fails() {
     let (first, second, program) = pair().await;
     let (kept, missing) = (json!(["0x5", true]), json!(["0x6", true]));
