@@ -1,3 +1,5 @@
+use std::future::pending;
+
 use http_body_util::Full;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -7,13 +9,19 @@ fn config() -> Config {
     Config::default()
 }
 
-async fn closes_after(activity: &Activity, config: &Config) -> (Closed, Duration) {
-    let start = Instant::now();
-    let reason = activity.expired(config).await;
-    (reason, start.elapsed())
-}
-
-fn assert_about(elapsed: Duration, limit: Duration) {
+/// Asserts that the watchdog closes the connection for this reason after about `limit`, while `happens` runs.
+async fn assert_closes(
+    activity: &Activity,
+    happens: impl Future<Output = ()>,
+    reason: Closed,
+    limit: Duration,
+) {
+    let (config, start) = (config(), Instant::now());
+    tokio::select! {
+        () = happens => unreachable!(),
+        closed = activity.expired(&config) => assert_eq!(closed, reason),
+    }
+    let elapsed = start.elapsed();
     assert!(
         elapsed >= limit && elapsed <= limit + limit / 2 + Duration::from_secs(5),
         "{elapsed:?} for {limit:?}"
@@ -22,9 +30,8 @@ fn assert_about(elapsed: Duration, limit: Duration) {
 
 #[tokio::test(start_paused = true)]
 async fn silent_connection_is_closed() {
-    let (reason, elapsed) = closes_after(&Activity::default(), &config()).await;
-    assert_eq!(reason, Closed::FirstByte);
-    assert_about(elapsed, config().first_byte_timeout);
+    let limit = config().first_byte_timeout;
+    assert_closes(&Activity::default(), pending(), Closed::FirstByte, limit).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -39,14 +46,7 @@ async fn slowly_sent_request_head_is_closed() {
             time::sleep(Duration::from_secs(1)).await;
         }
     };
-    let config = config();
-    tokio::select! {
-        () = dribble => unreachable!(),
-        (reason, elapsed) = closes_after(&activity, &config) => {
-            assert_eq!(reason, Closed::Head);
-            assert_about(elapsed, config.head_timeout);
-        }
-    }
+    assert_closes(&activity, dribble, Closed::Head, config().head_timeout).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -54,38 +54,27 @@ async fn idle_connection_has_its_own_longer_timeout() {
     let activity = Arc::new(Activity::default());
     activity.has_read.store(true, Relaxed);
     drop(activity.begin_request(http::Version::HTTP_11));
-    let (reason, elapsed) = closes_after(&activity, &config()).await;
-    assert_eq!(reason, Closed::Idle);
-    assert_about(elapsed, config().idle_timeout);
+    assert_closes(&activity, pending(), Closed::Idle, config().idle_timeout).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn pings_do_not_keep_an_idle_connection_open() {
     let activity = Arc::new(Activity::default());
     drop(activity.begin_request(http::Version::HTTP_2));
-    let config = config();
     let pings = async {
         loop {
             time::sleep(Duration::from_secs(1)).await;
             activity.has_read.store(true, Relaxed);
         }
     };
-    tokio::select! {
-        () = pings => unreachable!(),
-        (reason, elapsed) = closes_after(&activity, &config) => {
-            assert_eq!(reason, Closed::Idle);
-            assert_about(elapsed, config.idle_timeout);
-        }
-    }
+    assert_closes(&activity, pings, Closed::Idle, config().idle_timeout).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_being_answered_is_not_closed() {
     let activity = Arc::new(Activity::default());
     let _in_flight = activity.begin_request(http::Version::HTTP_11);
-    let config = config();
-    let watch = time::timeout(Duration::from_secs(3600), closes_after(&activity, &config));
-    assert!(watch.await.is_err());
+    assert!(time::timeout(Duration::from_secs(3600), activity.expired(&config())).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,9 +82,7 @@ async fn answer_that_the_client_does_not_read_is_closed() {
     let activity = Arc::new(Activity::default());
     let in_flight = activity.begin_request(http::Version::HTTP_2);
     let _body = WatchedBody::new(Full::<bytes::Bytes>::default(), in_flight);
-    let (reason, elapsed) = closes_after(&activity, &config()).await;
-    assert_eq!(reason, Closed::Stalled);
-    assert_about(elapsed, config().stall_timeout);
+    assert_closes(&activity, pending(), Closed::Stalled, config().stall_timeout).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,20 +90,13 @@ async fn answered_pings_do_not_count_as_reading() {
     let activity = Arc::new(Activity::default());
     let in_flight = activity.begin_request(http::Version::HTTP_2);
     let _body = WatchedBody::new(Full::<bytes::Bytes>::default(), in_flight);
-    let config = config();
     let pings = async {
         loop {
             time::sleep(Duration::from_secs(1)).await;
             let _ = noted(&activity, Poll::Ready(Ok(17)));
         }
     };
-    tokio::select! {
-        () = pings => unreachable!(),
-        (reason, elapsed) = closes_after(&activity, &config) => {
-            assert_eq!(reason, Closed::Stalled);
-            assert_about(elapsed, config.stall_timeout);
-        }
-    }
+    assert_closes(&activity, pings, Closed::Stalled, config().stall_timeout).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,11 +104,8 @@ async fn stalled_write_is_closed() {
     let activity = Arc::new(Activity::default());
     let (_near, far) = tokio::io::duplex(64);
     let mut watched = Watched::new(far, activity.clone());
-    let config = config();
-    tokio::select! {
-        _ = watched.write_all(&[0; 100]) => unreachable!(),
-        (reason, _) = closes_after(&activity, &config) => assert_eq!(reason, Closed::Stalled),
-    }
+    let writes = async { watched.write_all(&[0; 100]).await.unwrap() };
+    assert_closes(&activity, writes, Closed::Stalled, config().stall_timeout).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -145,7 +122,7 @@ async fn slow_reader_is_not_closed() {
     };
     tokio::select! {
         _ = watched.write_all(&[0; 100]) => unreachable!(),
-        (reason, _) = closes_after(&activity, &config) => panic!("{reason:?}"),
+        reason = activity.expired(&config) => panic!("{reason:?}"),
         () = reading => {}
     }
 }
