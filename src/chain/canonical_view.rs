@@ -307,7 +307,7 @@ impl CanonicalView {
         sent.is_some_and(|sent| sent.serves(arrival, self.rules.max_staleness))
     }
 
-    /// Returns the hash that the last answer for this number named, even if it is old: a hint to find cached content.
+    /// Returns the hash that the last answer for this number named, even if it is old: use it only to find content.
     pub fn hint_at(&self, number: BlockNumber) -> Option<BlockHash> {
         self.answered.get(number).map(|asked| asked.link.hash)
     }

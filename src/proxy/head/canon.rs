@@ -36,11 +36,13 @@ impl Canon {
     }
 
     /// Tells the view the place that content names; returns whether the view agrees. `sent` is `None` for an answer by block
-    /// hash, which does not say which block is canonical. Only a block or a header determines the block at a number.
+    /// hash, which does not say which block is canonical. Only a block or a header determines the block at a number. The
+    /// view ignores the place in an answer to a request from before a reorg or a write, and then does not disagree.
     pub(crate) async fn learn(&self, content: &Content, sent: Option<Stamp>) -> bool {
         let link = match content {
             Content::Block(block) => Link::from(block.header()),
             Content::BlockWithHashes(with_hashes) => Link::from(with_hashes.header()),
+            // A list of receipts names a block, but never says that the block is canonical.
             Content::Receipts(receipts) => return receipts.home().is_some(),
             // A pending transaction is in no block yet, and not stored.
             Content::Transaction(single) => match single.place() {

@@ -25,7 +25,7 @@ pub(crate) enum LookupPlan {
     Forward,
 }
 
-/// An answer sliced out of a cached entry.
+/// An answer sliced out of a cached entry; or an answer of the view, such as the head's number.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedAnswer {
     pub(crate) bytes: Bytes,

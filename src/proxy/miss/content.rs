@@ -68,7 +68,7 @@ struct Progress {
     shown: Option<(Home, Since)>,
     /// The outcome of the last fetch.
     outcome: Option<Outcome>,
-    /// The last fetch, if the upstream does not have a block that the view named.
+    /// The last fetch for which the upstream lacked a block that the view named.
     denied: Option<Query>,
     /// The last fetch whose content entered the cache.
     kept: Option<Query>,
@@ -282,7 +282,8 @@ impl ContentAnswerer {
             }
             fetched => fetched.map_err(CallError::Upstream)?,
         };
-        // Of a block that no endpoint has shown before this call, the node's word counts.
+        // If the view did not know the block, and only an earlier answer to this call showed it, a `null` for its data
+        // is an answer: do not insist.
         let is_news = progress.shown.is_some_and(|(_, since)| !since.knew_block());
         let shared = match helps || is_news {
             true => Some(shared),
@@ -292,7 +293,8 @@ impl ContentAnswerer {
             progress.shown = None;
             return Ok(Step::Again);
         };
-        // A block that the view named was canonical when the view was read.
+        // A block that the view named was canonical when this round began, even if the call then joined an older fetch.
+        // A block that the answer names was canonical when the request was sent.
         let since = if fetch.names_hash() { since } else { since.sent(sent) };
         match value {
             Fetched::Content(content) => {

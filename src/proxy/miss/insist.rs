@@ -73,7 +73,8 @@ impl Insister {
     }
 
     /// Returns the answer to a fetch. If it denies data that must exist, asks again, at any endpoint. Returns `None` if the
-    /// block turns out to have left the chain, and if the data is gone: then the node answers the next fetch.
+    /// call should look up again: its block has left the chain, or the data is gone, so that the next round forwards the
+    /// call.
     pub(super) async fn confirmed(
         &self,
         asked: &QueryCall,
@@ -110,6 +111,7 @@ impl Insister {
         let (canon, view) = (self.fetcher().canon(), self.fetcher().view());
         let arrival = asked.request.packet().arrival(view.clock());
         let is_known = || view.tracker().canonical_at(known.number, arrival) == known.block;
+        // An unlinked final block rests on one answer or on the own disk. This denial outweighs both: look up again.
         if known.block.is_some_and(|block| is_block_by_hash(fetch) && canon.deny(known.number, block)) {
             return Ok(None);
         }

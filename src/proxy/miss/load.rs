@@ -68,7 +68,7 @@ impl Loader {
     }
 
     /// Loads the entry for `query` from a tier and returns that tier. The inner value is `None` if the content was in
-    /// memory already, and only its block number had to be loaded.
+    /// memory already, and the tier showed only which block is at the number, or which block has the transaction.
     pub(crate) async fn load(
         self: &Arc<Self>,
         query: Query,

@@ -57,7 +57,7 @@ impl Singles {
             _ => return,
         };
         let state = self.0.state();
-        // The block also shows which block is at its number.
+        // Fetched by number, a block also shows that it is canonical there. Receipts do not, so fetch them by hash.
         let at = if part == Part::Receipt { At::Hash(place.block) } else { At::Number(place.number) };
         let whole = Query::new(part.whole(), at);
         let has_whole = match part {

@@ -248,7 +248,7 @@ impl Inner {
         if asks == Asks::Sparingly && (anchor.is_none() || run.len() < 2) {
             return None;
         }
-        // Without an anchor, the number is asked for itself. Its answer serves for a short time only.
+        // Without an anchor, ask for the number itself. The view relies on that answer for `max_staleness` only.
         let (at, stored) = anchor.map_or((number, stored), |anchor| (anchor.number, anchor.hash));
         match self.ask(at).await {
             Asked::Shown(hash) if hash == stored => {
