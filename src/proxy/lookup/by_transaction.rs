@@ -1,5 +1,7 @@
 //! Looks up queries that name a transaction: in which canonical block it is, and what to fetch.
 
+use std::cmp::Reverse;
+
 use super::{
     absence::Absent,
     entries::Entries,
@@ -104,7 +106,11 @@ impl TransactionLookup<'_> {
         let mut best: Option<(Standing, Found)> = None;
         let mut consider = |found: Found| {
             let standing = self.standing(hash, found.home);
-            if let Some(standing) = standing.filter(|it| best.as_ref().is_none_or(|(best, _)| it < best)) {
+            // Of blocks that are equally sure, the newest: the order of the index is random.
+            let rank = |standing: Standing, found: &Found| (standing, Reverse(found.home.number));
+            let is_better =
+                |it: Standing| best.as_ref().is_none_or(|(best, of)| rank(it, &found) < rank(*best, of));
+            if let Some(standing) = standing.filter(|it| is_better(*it)) {
                 best = Some((standing, found));
             }
             standing == Some(Standing::Canonical)
