@@ -266,16 +266,16 @@ impl ContentAnswerer {
         since: Since,
         progress: &mut Progress,
     ) -> Result<Step, CallError> {
-        // A fetch that helps to answer a query by transaction. If it fails, the transaction or receipt is fetched alone.
-        let helps = asked.query.transaction().is_some() && fetch.at != asked.query.at;
-        if !helps
+        // On the way to a transaction or receipt. If this fetch fails, the transaction or receipt is fetched alone.
+        let is_detour = asked.query.transaction().is_some() && fetch.at != asked.query.at;
+        if !is_detour
             && self.insister.is_gone(asked, fetch)?
             && let Some(answered) = self.forward_null(asked, arrival).await?
         {
             return Ok(Step::Answered(answered));
         }
         let shared = match self.fetcher.fetch(fetch, arrival).await {
-            Err(_) if helps => return Ok(Step::Alone),
+            Err(_) if is_detour => return Ok(Step::Alone),
             // The fetch asks for more than the client did, so a forwarded call may succeed where it failed.
             Err(UpstreamError::TooLarge { .. } | UpstreamError::Status { .. }) if !asked.takes(fetch) => {
                 return self.instead(asked, fetch, arrival).await;
@@ -284,8 +284,8 @@ impl ContentAnswerer {
         };
         // If the view did not know the block, and only an earlier answer to this call showed it, a `null` for its data
         // is an answer: do not insist.
-        let is_news = progress.shown.is_some_and(|(_, since)| !since.knew_block());
-        let shared = match helps || is_news {
+        let is_shown_here = progress.shown.is_some_and(|(_, since)| !since.knew_block());
+        let shared = match is_detour || is_shown_here {
             true => Some(shared),
             false => self.insister.confirmed(asked, fetch, shared).await?,
         };
@@ -309,7 +309,7 @@ impl ContentAnswerer {
                     progress.shown = Some((home, since));
                 }
                 progress.kept = is_kept.then_some(fetch);
-                match (helps, is_kept) {
+                match (is_detour, is_kept) {
                     (true, _) => {
                         let helped = self.singles.helped(asked.query, fetch, &content, is_kept);
                         Ok(if helped { Step::Again } else { Step::Alone })
@@ -324,7 +324,7 @@ impl ContentAnswerer {
                     }
                 }
             }
-            _ if helps => Ok(Step::Alone),
+            _ if is_detour => Ok(Step::Alone),
             Fetched::Short(answer) if self.view().tracker().rules().development => {
                 Ok(Step::Answered(Answered::new(answer, Outcome::of_fetch(joined, false))))
             }
@@ -335,7 +335,7 @@ impl ContentAnswerer {
                     return Ok(Step::Again);
                 }
                 if self.denies_block(asked, fetch, &answer) {
-                    if is_news && let Some(answered) = self.forward_null(asked, arrival).await? {
+                    if is_shown_here && let Some(answered) = self.forward_null(asked, arrival).await? {
                         return Ok(Step::Answered(answered));
                     }
                     if let Some(number) = asked.query.number().filter(|_| !is_block_by_hash(fetch)) {
