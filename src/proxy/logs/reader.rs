@@ -65,7 +65,12 @@ where
                 Attempt::Answered(answered) => return Ok(answered),
                 Attempt::Changed | Attempt::Moved => error = CallError::Changed,
                 Attempt::Lagging(lagging) => error = lagging,
-                Attempt::Forward | Attempt::Denied(_) => return self.by_node(&request, call).await,
+                Attempt::Forward => return self.by_node(&request, call).await,
+                // Below the block that it denies, the node is on another branch, where the tags mean other blocks.
+                Attempt::Denied(_) if packet.calls().len() == 1 && call.tags().next().is_some() => {
+                    return self.as_sent(&request).await;
+                }
+                Attempt::Denied(_) => return self.by_node(&request, call).await,
             }
         }
         let head = self.tools.view().tracker().head();
@@ -80,6 +85,13 @@ where
             }
         }
         Err(error)
+    }
+
+    /// Lets the node answer the call as the client sent it.
+    async fn as_sent(&self, request: &Request) -> Result<Answered, CallError> {
+        let answered = self.content.clone().call(request.clone()).await?;
+        let is_unproved = self.tools.must_prove() && matches!(answered.answer, Answer::Result(_));
+        if is_unproved { Err(CallError::Unproved) } else { Ok(answered) }
     }
 
     /// Lets the node answer the call, for the blocks that its tags mean in the packet. The logs are checked if the numbers

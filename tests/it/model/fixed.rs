@@ -1022,3 +1022,19 @@ fn late_denial_of_the_finalized_block_does_not_end_a_doubt() {
     ];
     run(Setting { instant: true, ..ORDINARY }, &steps).unwrap();
 }
+
+/// In a doubt, the node denies the block of `latest`. A search at its number would find the logs of another block than that
+/// of `latest` on either branch.
+#[test]
+fn logs_of_a_denied_latest_are_those_of_the_nodes_own_latest() {
+    let latest = Span::Tags { from: Place::Latest, to: Place::Latest };
+    let steps = [
+        Step::Mine(1, 1),
+        Step::ReorgBelowFinal { below: 1, length: 7 },
+        Step::Mine(2, 1),
+        Step::AskOften(Question::TransactionByHash(4517)),
+        Step::ReorgBelowFinal { below: 1, length: 6 },
+        Step::Ask(all_logs(latest)),
+    ];
+    run(Setting { forgets: true, ..ORDINARY }, &steps).unwrap();
+}
