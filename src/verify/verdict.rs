@@ -65,6 +65,11 @@ pub trait Known: Send + Sync {
     /// Returns the canonical hash at this number.
     fn at(&self, number: BlockNumber) -> Option<BlockHash>;
 
+    /// Returns whether the last answer for this number named this block, even if that answer is old.
+    fn was_at(&self, number: BlockNumber, block: BlockHash) -> bool {
+        self.at(number) == Some(block)
+    }
+
     /// Returns whether the canonical block at this number was final when the answer was requested.
     fn was_final(&self, number: BlockNumber) -> bool;
 }

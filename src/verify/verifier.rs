@@ -382,7 +382,11 @@ impl Verifier {
             structural::number(asked, number)?;
         }
         if let Some((_, count)) = listed.filter(|(_, count)| *count != receipts.len()) {
-            let is_short = receipts.len() < count && known.at(number) == Some(block);
+            let is_there = match asked {
+                At::Hash(_) => known.was_at(number, block),
+                _ => known.at(number) == Some(block),
+            };
+            let is_short = receipts.len() < count && is_there;
             let wrong = Failure::Count { expected: count, got: receipts.len() };
             return if is_short { Ok(Verdict::Short) } else { Err(wrong) };
         }

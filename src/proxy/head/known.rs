@@ -75,6 +75,10 @@ impl Known for KnownAt {
         self.view.tracker().lookup(number, self.sent).hash()
     }
 
+    fn was_at(&self, number: BlockNumber, block: BlockHash) -> bool {
+        self.at(number).or_else(|| self.view.tracker().hint_at(number)) == Some(block)
+    }
+
     fn was_final(&self, number: BlockNumber) -> bool {
         self.finalized.is_some_and(|finalized| number <= finalized)
     }

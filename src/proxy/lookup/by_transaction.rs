@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     cache::Location,
-    chain::Lookup,
-    eth::{Home, Part, Query, Tag, TxHash},
+    chain::{Lookup, Tracker},
+    eth::{Home, Part, Query, Tag, TxHash, TxPosition},
     proxy::call::slice::NULL,
     verify::Kind,
 };
@@ -36,11 +36,12 @@ enum Standing {
 }
 
 /// A block that contains the transaction, according to the cache.
+#[derive(Clone, Copy)]
 struct Found {
+    standing: Standing,
     home: Home,
-    /// Whether the block or its receipts are cached, and not only the transaction or its receipt alone.
-    is_whole: bool,
-    answer: Option<CachedAnswer>,
+    /// The position, if the block or its receipts are cached, and not only the transaction or its receipt alone.
+    index: Option<TxPosition>,
 }
 
 // === impl TransactionLookup ===
@@ -48,33 +49,35 @@ struct Found {
 impl TransactionLookup<'_> {
     /// Looks up a transaction or a receipt by the transaction's hash.
     pub(super) fn plan(&self, query: Query, hash: TxHash) -> LookupPlan {
-        if self.is_unlocatable() {
+        let Some(found) = self.find(query.part, hash) else { return self.unfound(query, hash) };
+        let answer = self.answer(query.part, hash, found);
+        match (found.standing, answer) {
+            (Standing::Canonical, Some(answer)) => answer.into(),
+            (Standing::Canonical, None) => self.fetch(query, found),
+            (_, None) if found.index.is_none() => LookupPlan::fetch(query),
+            (Standing::Stale, _) => LookupPlan::Refresh(Tag::Latest),
+            (Standing::Unconfirmed, _) => self.confirm(query, found),
+        }
+    }
+
+    /// Returns the plan for a transaction that no canonical block in the cache contains.
+    fn unfound(&self, query: Query, hash: TxHash) -> LookupPlan {
+        if is_unlocatable(&self.entries.view.tracker()) {
             return self.tags.unless_due(LookupPlan::Forward);
         }
-        let arrival = self.tags.arrival;
-        let is_receipt = query.part == Part::Receipt;
-        match self.find(query.part, hash) {
-            Some((Standing::Canonical, Found { answer: Some(answer), .. })) => answer.into(),
-            Some((Standing::Canonical, found)) => self.fetch(query, &found),
-            Some((Standing::Stale, found)) if found.answer.is_some() || found.is_whole => {
-                LookupPlan::Refresh(Tag::Latest)
-            }
-            Some((Standing::Unconfirmed, found)) if found.answer.is_some() || found.is_whole => {
-                self.confirm(query, &found)
-            }
-            None if is_receipt => {
-                match self.entries.state.absences.look(hash, arrival, &self.entries.view.tracker()) {
-                    Absent::Surely => LookupPlan::Hit(CachedAnswer::of_view(NULL)),
-                    Absent::IfFresh => LookupPlan::Refresh(Tag::Latest),
-                    Absent::Unknown => LookupPlan::fetch(query),
-                }
-            }
-            Some(_) | None => LookupPlan::fetch(query),
+        if query.part != Part::Receipt {
+            return LookupPlan::fetch(query);
+        }
+        let absences = &self.entries.state.absences;
+        match absences.look(hash, self.tags.arrival, &self.entries.view.tracker()) {
+            Absent::Surely => LookupPlan::Hit(CachedAnswer::of_view(NULL)),
+            Absent::IfFresh => LookupPlan::Refresh(Tag::Latest),
+            Absent::Unknown => LookupPlan::fetch(query),
         }
     }
 
     /// Plans to fetch the block at the number of a block that contains the transaction, to see whether it is that block.
-    fn confirm(&self, query: Query, found: &Found) -> LookupPlan {
+    fn confirm(&self, query: Query, found: Found) -> LookupPlan {
         let Home { block, number } = found.home;
         if self.entries.view.tracker().head().is_none() {
             // Fetch the head first: when it arrives, the view discards all earlier answers for single numbers.
@@ -90,7 +93,7 @@ impl TransactionLookup<'_> {
 
     /// Plans to fetch the whole block, or all its receipts, if the other of the two is cached. Otherwise, plans to fetch the
     /// transaction or the receipt alone.
-    fn fetch(&self, query: Query, found: &Found) -> LookupPlan {
+    fn fetch(&self, query: Query, found: Found) -> LookupPlan {
         let state = self.entries.state;
         let whole = Query::new(query.part.whole(), found.home.block);
         let is_lacking = query.part == Part::Receipt && !state.node.has_block_receipts();
@@ -98,57 +101,64 @@ impl TransactionLookup<'_> {
             || !state.derivations.allow(query.part)
             || state.uncacheable.gone_from(query, query.part).is_some()
             || state.uncacheable.contains(whole);
-        LookupPlan::fetch(if found.is_whole && !is_futile { whole } else { query })
+        LookupPlan::fetch(if found.index.is_some() && !is_futile { whole } else { query })
     }
 
-    /// Finds the surest canonical block that contains the transaction.
-    fn find(&self, part: Part, hash: TxHash) -> Option<(Standing, Found)> {
-        let mut best: Option<(Standing, Found)> = None;
-        let mut consider = |found: Found| {
-            let standing = self.standing(hash, found.home);
-            // Of blocks that are equally sure, the newest: the order of the index is random.
-            let rank = |standing: Standing, found: &Found| (standing, Reverse(found.home.number));
-            let is_better =
-                |it: Standing| best.as_ref().is_none_or(|(best, of)| rank(it, &found) < rank(*best, of));
-            if let Some(standing) = standing.filter(|it| is_better(*it)) {
-                best = Some((standing, found));
-            }
-            standing == Some(Standing::Canonical)
-        };
+    /// Finds the surest canonical block that contains the transaction. Of blocks that are equally sure, finds the newest: the
+    /// order of the index is random.
+    fn find(&self, part: Part, hash: TxHash) -> Option<Found> {
+        let mut best: Option<Found> = None;
         for location in self.entries.state.cache.locations(hash) {
             let Location { home, index } = location;
-            if self.holds(location, hash, part) {
-                let answer = match part {
-                    Part::Receipt => self.entries.receipt_at(home.block, index),
-                    _ => self.entries.transaction_at(home.block, index),
-                };
-                let single = || self.entries.single(part, hash).filter(|(of, _)| *of == home);
-                let answer = answer.or_else(|| single().map(|(_, answer)| answer));
-                if consider(Found { home, is_whole: true, answer }) {
-                    return best;
-                }
+            if !self.holds(location, hash, part) {
+                continue;
+            }
+            let Some(standing) = self.standing(hash, home) else { continue };
+            let found = Found { standing, home, index: Some(index) };
+            if standing == Standing::Canonical {
+                return Some(found);
+            }
+            let rank = |found: &Found| (found.standing, Reverse(found.home.number));
+            if best.as_ref().is_none_or(|best| rank(&found) < rank(best)) {
+                best = Some(found);
             }
         }
         let other = if part == Part::Receipt { Part::Transaction } else { Part::Receipt };
-        let alone = self.entries.single(part, hash).map(|(home, answer)| (home, Some(answer)));
-        let alone = alone.or_else(|| self.entries.single(other, hash).map(|(home, _)| (home, None)));
+        let alone = self.entries.single(part, hash).or_else(|| self.entries.single(other, hash));
         // A proved block would have been found above if it contained the transaction.
         let is_refuted =
             |home: Home| self.entries.block_of(home.block).is_some_and(|block| block.is_proved());
-        if let Some((home, answer)) = alone.filter(|(home, _)| !is_refuted(*home)) {
-            consider(Found { home, is_whole: false, answer });
+        if let Some((home, _)) = alone.filter(|(home, _)| !is_refuted(*home))
+            && let Some(standing) = self.standing(hash, home)
+            && best.is_none_or(|best| standing < best.standing)
+        {
+            best = Some(Found { standing, home, index: None });
         }
         best
     }
 
-    /// Returns whether a block that contains the transaction is canonical; `None` if another block is. If the view knows the
-    /// block at a number, it overrules a single answer that names another block there.
+    /// Returns the answer out of the block, its receipts, or the entry alone.
+    fn answer(&self, part: Part, hash: TxHash, Found { home, index, .. }: Found) -> Option<CachedAnswer> {
+        let whole = match (part, index) {
+            (Part::Receipt, Some(index)) => self.entries.receipt_at(home.block, index),
+            (_, Some(index)) => self.entries.transaction_at(home.block, index),
+            (_, None) => None,
+        };
+        let single = || self.entries.single(part, hash).filter(|(of, _)| *of == home);
+        whole.or_else(|| single().map(|(_, answer)| answer))
+    }
+
+    /// Returns whether a block that contains the transaction is canonical; `None` if another block is, or if only the node
+    /// knows. If the view knows the block at a number, it overrules a single answer that names another block there.
     fn standing(&self, hash: TxHash, home: Home) -> Option<Standing> {
         let Home { block, number } = home;
+        let tracker = self.entries.view.tracker();
+        if is_unlocatable(&tracker) {
+            return None;
+        }
         if let Some(shown) = self.shown.filter(|shown| shown.number == number) {
             return (shown == home).then_some(Standing::Canonical);
         }
-        let tracker = self.entries.view.tracker();
         match tracker.lookup(number, self.tags.arrival) {
             Lookup::Final(at) | Lookup::Tracked { hash: at, fresh: true } | Lookup::Asked(at) => {
                 (at == block).then_some(Standing::Canonical)
@@ -173,11 +183,10 @@ impl TransactionLookup<'_> {
         };
         held == Some(true)
     }
+}
 
-    /// Returns whether only the node can locate transactions. On a development chain a transaction may be in two blocks;
-    /// while canonicity is suspended, the proxy does not know which blocks are canonical.
-    fn is_unlocatable(&self) -> bool {
-        let tracker = self.entries.view.tracker();
-        tracker.rules().development || tracker.is_suspended()
-    }
+/// Returns whether only the node can locate transactions. On a development chain a transaction may be in two blocks;
+/// while canonicity is suspended, the proxy does not know which blocks are canonical.
+fn is_unlocatable(tracker: &Tracker) -> bool {
+    tracker.rules().development || tracker.is_suspended()
 }

@@ -75,6 +75,8 @@ struct Progress {
     /// Number of times that the block of the answer left the chain.
     changes: u32,
     has_asked_tiers: bool,
+    /// Whether data that must exist was asked for again.
+    has_insisted: bool,
     /// Whether a transaction or receipt was fetched again because its block contradicts it.
     has_retried: bool,
 }
@@ -285,12 +287,14 @@ impl ContentAnswerer {
         // If the view did not know the block, and only an earlier answer to this call showed it, a `null` for its data
         // is an answer: do not insist.
         let is_shown_here = progress.shown.is_some_and(|(_, since)| !since.knew_block());
-        let shared = match is_detour || is_shown_here {
+        let is_null = matches!(&shared.value, Fetched::Other(answer) if answer.is_null());
+        let shared = match is_detour || progress.has_insisted || (is_shown_here && is_null) {
             true => Some(shared),
             false => self.insister.confirmed(asked, fetch, shared).await?,
         };
         let Some(Shared { value, joined, sent }) = shared else {
-            progress.shown = None;
+            progress.has_insisted = true;
+            progress.change();
             return Ok(Step::Again);
         };
         // A block that the view named was canonical when this round began, even if the call then joined an older fetch.
@@ -335,7 +339,9 @@ impl ContentAnswerer {
                     return Ok(Step::Again);
                 }
                 if self.denies_block(asked, fetch, &answer) {
-                    if is_shown_here && let Some(answered) = self.forward_null(asked, arrival).await? {
+                    if (is_shown_here || progress.has_insisted)
+                        && let Some(answered) = self.forward_null(asked, arrival).await?
+                    {
                         return Ok(Step::Answered(answered));
                     }
                     if let Some(number) = asked.query.number().filter(|_| !is_block_by_hash(fetch)) {
