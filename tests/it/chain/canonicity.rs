@@ -807,6 +807,20 @@ async fn single_receipt_contrary_to_its_proved_block_is_dropped() {
     }
 }
 
+/// The pauses between the requests take longer than an answer for a number counts.
+#[tokio::test(start_paused = true)]
+async fn short_receipts_are_an_error_at_each_call() {
+    let chain = chain_of(devchain::Config::default(), 40);
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask("eth_blockNumber", json!([])).await;
+    chain.fail(Lie::Shortened).on(RECEIPTS).always();
+    for number in [9, 9, 9, 20, 20] {
+        let (_, reply) = program.call(RECEIPTS, json!([hex(number)])).await;
+        assert_eq!(reply["error"]["code"], -32010, "{number}: {reply}");
+        time::sleep(2 * STALE).await;
+    }
+}
+
 /// A false place of a transaction counts until the block that it names is cached.
 #[tokio::test(start_paused = true)]
 async fn single_transaction_is_refuted_by_the_block_that_it_names() {
