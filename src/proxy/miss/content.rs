@@ -339,9 +339,7 @@ impl ContentAnswerer {
                     return Ok(Step::Again);
                 }
                 if self.denies_block(asked, fetch, &answer) {
-                    if (is_shown_here || progress.has_insisted)
-                        && let Some(answered) = self.forward_null(asked, arrival).await?
-                    {
+                    if is_shown_here && let Some(answered) = self.forward_null(asked, arrival).await? {
                         return Ok(Step::Answered(answered));
                     }
                     if let Some(number) = asked.query.number().filter(|_| !is_block_by_hash(fetch)) {
