@@ -116,7 +116,7 @@ pub async fn ask_all(client: &Client, node: &Node, blocks: impl IntoIterator<Ite
     }
 }
 
-/// Waits until the proxy knows what is final, so that it writes to tiers.
+/// Waits until the proxy knows the finalized block, so that it writes to tiers.
 pub async fn final_known(proxy: &Proxy) {
     let client = client::http(proxy);
     eventually("the finalized block is known", async || {

@@ -51,7 +51,7 @@ async fn run_that_the_node_contradicts_loses_its_numbers() {
     ask_all(&client, &node, 10..=20).await;
     kept(&proxy, "disk", 22).await;
     proxy.app.stop().await;
-    // Nothing of the old branch is left, so the node is asked for no number of it.
+    // No data of the old branch is left, so the proxy asks the node for none of its numbers.
     let proxy = start(&node, &data, true).await;
     final_known(&proxy).await;
     node.clear_calls();
