@@ -1038,3 +1038,36 @@ fn logs_of_a_denied_latest_are_those_of_the_nodes_own_latest() {
     ];
     run(Setting { forgets: true, ..ORDINARY }, &steps).unwrap();
 }
+
+/// The block of `latest` leaves the chain after a call of the batch was answered from it. Another call of the batch then fetches
+/// the blocks below its number, which do not link to it.
+#[test]
+fn logs_of_a_tag_that_does_not_link_are_not_searched_by_number() {
+    let query = LogQuery { span: Span::Numbers { last: 0, before: 1 }, filter: ALL_LOGS };
+    let filter = LogFilter { address: Pick::Other(3_035), ..ALL_LOGS };
+    let steps = [
+        Step::Mine(1, 3),
+        Step::Restart,
+        Step::Mine(58, 0),
+        Step::SearchLagging { blocks: 4, lag: 1, query },
+        Step::Mine(1, 1),
+        Step::Mine(32, 0),
+        Step::Send,
+        Step::SearchLagging { blocks: 16, lag: 1, query },
+        Step::Reorg { depth: 3, length: 2 },
+        Step::RepeatTransaction(8_798),
+        Step::BatchAcross {
+            questions: vec![
+                Question::Logs(LogQuery { span: Span::UpTo { before: 2, tag: Place::Latest }, filter }),
+                all_logs(Span::Tags { from: Place::Latest, to: Place::Latest }),
+            ],
+            depth: 2,
+            length: 1,
+        },
+        Step::Mine(4, 3),
+        Step::Ask(Question::TransactionAtNumber(Place::Below(1), 0)),
+        Step::Shuffle { depth: 3, deal: vec![140] },
+        Step::Wait(0),
+    ];
+    run(Setting { development: true, ..ORDINARY }, &steps).unwrap();
+}
