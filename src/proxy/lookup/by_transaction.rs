@@ -51,12 +51,11 @@ impl TransactionLookup<'_> {
     pub(super) fn plan(&self, query: Query, hash: TxHash) -> LookupPlan {
         let Some(found) = self.find(query.part, hash) else { return self.unfound(query, hash) };
         let answer = self.answer(query.part, hash, found);
-        match (found.standing, answer) {
-            (Standing::Canonical, Some(answer)) => answer.into(),
-            (Standing::Canonical, None) => self.fetch(query, found),
-            (_, None) if found.index.is_none() => LookupPlan::fetch(query),
-            (Standing::Stale, _) => LookupPlan::Refresh(Tag::Latest),
-            (Standing::Unconfirmed, _) => self.confirm(query, found),
+        match found.standing {
+            Standing::Canonical => answer.map_or_else(|| self.fetch(query, found), LookupPlan::from),
+            _ if found.index.is_none() && answer.is_none() => LookupPlan::fetch(query),
+            Standing::Stale => LookupPlan::Refresh(Tag::Latest),
+            Standing::Unconfirmed => self.confirm(query, found),
         }
     }
 

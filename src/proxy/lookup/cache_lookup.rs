@@ -57,13 +57,13 @@ impl CacheLookup {
             Some(hash) => TransactionLookup { entries, tags, shown }.plan(query, hash),
             None => BlockLookup { entries, tags, packet, shown }.plan(query),
         };
-        match (plan, query.tag(), tags.pinned.get()) {
+        if let (LookupPlan::Hit(_), Some(tag), Some(link)) = (&plan, query.tag(), tags.pinned.get())
+            && !packet.commit(tag, link)
+        {
             // Another call found meanwhile that this block left the chain.
-            (LookupPlan::Hit(_), Some(tag), Some(link)) if !packet.commit(tag, link) => {
-                LookupPlan::Refresh(tag)
-            }
-            (plan, ..) => plan,
+            return LookupPlan::Refresh(tag);
         }
+        plan
     }
 
     fn entries(&self) -> Entries<'_> {

@@ -20,7 +20,7 @@ pub(crate) enum LookupPlan {
     Refresh(Tag),
     /// Fetch the content of a known block by its hash, the block at an unknown number, or a transaction or receipt at an
     /// unknown place. If that fails, answer with this entry, which would better be fetched again.
-    Fetch(Query, Option<CachedAnswer>),
+    Fetch(Query, Option<Box<CachedAnswer>>),
     /// Forward the call: no cached entry can answer it.
     Forward,
 }
@@ -32,8 +32,8 @@ pub(crate) struct CachedAnswer {
     pub(crate) source: Source,
     /// The text whose compressed form serves clients that accept gzip.
     pub(crate) whole: Option<Whole>,
-    /// Query to fetch the entry again, if that is due.
-    pub(crate) renew: Option<Query>,
+    /// Query to fetch the entry again, if that is due. Boxed, because it rarely is, and every hit moves this answer.
+    pub(crate) renew: Option<Box<Query>>,
 }
 
 // === impl LookupPlan ===
@@ -46,16 +46,17 @@ impl LookupPlan {
     /// Returns the answer of a hit, or the entry to answer with if it cannot be fetched again.
     pub(crate) fn answer(self) -> Option<CachedAnswer> {
         match self {
-            Self::Hit(answer) | Self::Fetch(_, Some(answer)) => Some(answer),
-            Self::Refresh(_) | Self::Fetch(_, None) | Self::Forward => None,
+            Self::Hit(answer) => Some(answer),
+            Self::Fetch(_, answer) => answer.map(|answer| *answer),
+            Self::Refresh(_) | Self::Forward => None,
         }
     }
 }
 
 impl From<CachedAnswer> for LookupPlan {
     fn from(answer: CachedAnswer) -> Self {
-        match answer.renew {
-            Some(fetch) => Self::Fetch(fetch, Some(answer)),
+        match &answer.renew {
+            Some(fetch) => Self::Fetch(**fetch, Some(Box::new(answer))),
             None => Self::Hit(answer),
         }
     }
@@ -66,7 +67,7 @@ impl From<CachedAnswer> for LookupPlan {
 impl CachedAnswer {
     /// Returns an answer out of a cached entry of this part.
     pub(super) fn cached(part: Part, bytes: Bytes, renew: Option<Query>) -> Self {
-        Self { bytes, source: Source::Cached(part), whole: None, renew }
+        Self { bytes, source: Source::Cached(part), whole: None, renew: renew.map(Box::new) }
     }
 
     /// Returns a block number as an answer.
