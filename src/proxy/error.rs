@@ -52,7 +52,7 @@ pub enum CallError {
     Unproved,
     /// The block that a tag stood for left the chain after other calls of the batch had used it, or the tags of the
     /// batch stand for blocks on different branches.
-    #[error("the block that `{}` meant left the chain during this batch; send it again", tag.as_str())]
+    #[error("the block that `{}` meant left the chain meanwhile; send it again", tag.as_str())]
     Left {
         /// The tag.
         tag: Tag,

@@ -536,10 +536,7 @@ async fn tag_means_one_block_in_a_batch_or_an_error() {
     assert_eq!(replies[0]["result"]["hash"], head);
     let error = &replies[1]["error"];
     assert_eq!(error["code"], -32010, "{replies}");
-    assert_eq!(
-        error["message"],
-        "the block that `latest` meant left the chain during this batch; send it again"
-    );
+    assert_eq!(error["message"], "the block that `latest` meant left the chain meanwhile; send it again");
 }
 
 #[tokio::test(start_paused = true)]

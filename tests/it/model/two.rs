@@ -459,7 +459,7 @@ impl<'a> Run<'a> {
                 // The tags of a batch may be inconsistent if the chain grew after the request for one of them.
                 let earliest = arrived.checked_sub(self.staleness).unwrap_or(arrived);
                 let is_of_batch =
-                    value["message"].as_str().is_some_and(|text| text.contains("during this batch"));
+                    value["message"].as_str().is_some_and(|text| text.contains("left the chain meanwhile"));
                 let is_apart = is_of_batch && self.nodes.iter().any(|node| node.has_changed(earliest, now));
                 if code == UNAVAILABLE && (!is_calm || is_apart) {
                     self.seen.failures.fetch_add(1, Relaxed);
