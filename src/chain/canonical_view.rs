@@ -131,8 +131,10 @@ impl CanonicalView {
         self.suspension.is_none() && self.head().is_some_and(|head| number > head.number)
     }
 
+    /// Returns the highest block that the head requested at `sent` should reach, because an answer named it before.
     pub(crate) fn told(&self, sent: Stamp) -> Option<ToldBlock> {
-        self.told.due(sent)
+        // One node does not lag: with a lower head, it has rolled back.
+        self.told.due(sent).filter(|_| !self.is_one_node())
     }
 
     /// Returns whether the tracker still accepts the answer to a request sent at `sent`. The first head, a reorg, a

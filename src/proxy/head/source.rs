@@ -125,8 +125,8 @@ impl HeaderSource {
         Ok(shown)
     }
 
-    /// Returns the head that the node shows, or a higher block: the block of `safe` or `finalized`, or a block that an
-    /// answer named and that the node still shows at its number.
+    /// Returns the head that the node shows, or a higher block, unless one node answers: the block of `safe` or `finalized`,
+    /// or a block that an answer named and that the node still shows at its number.
     pub(super) async fn or_higher(&self, shown: Shown, sent: Stamp) -> Result<Shown, UpstreamError> {
         let tagged = self.view.tracker().tagged_above(shown.link, sent);
         let shown = match tagged {

@@ -88,6 +88,19 @@ async fn told_block_is_read_by_number_if_the_head_stays_lower() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn told_block_is_not_read_by_number_from_one_node() {
+    let behind = upstream::devchain().blocks(10, 3).chain();
+    let chain = behind.copy();
+    chain.mine(3);
+    let program = in_memory::program_of(vec![with_late_head(&chain, &behind)], &in_memory::consistent());
+    program.ask("eth_blockNumber", json!([])).await;
+    program.ask(RECEIPT, json!([transaction(&chain)])).await;
+    let reads = chain.count(BLOCK_BY_NUMBER);
+    assert_eq!(program.ask("eth_blockNumber", json!([])).await, hex(behind.head().number));
+    assert_eq!(chain.count(BLOCK_BY_NUMBER), reads);
+}
+
 /// A replica that is ahead shows the block of a tag, and those that lag show the head and deny the block.
 #[tokio::test(start_paused = true)]
 async fn head_is_not_below_the_block_of_a_tag() {

@@ -1071,3 +1071,17 @@ fn logs_of_a_tag_that_does_not_link_are_not_searched_by_number() {
     ];
     run(Setting { development: true, ..ORDINARY }, &steps).unwrap();
 }
+
+/// The node lags behind a block that an answer named, and then replaces the head while it is asked whether it has that block.
+#[test]
+fn latest_of_one_node_is_no_block_that_an_answer_named() {
+    let steps = [
+        Step::Ask(Question::BlockNumber),
+        Step::Mine(1, 1),
+        Step::Mine(1, 0),
+        Step::Ask(Question::TransactionByHash(0)),
+        Step::Lag(2),
+        Step::BatchAcross { questions: vec![Question::BlockNumber], depth: 1, length: 3 },
+    ];
+    run(Setting { development: true, ..ORDINARY }, &steps).unwrap();
+}
