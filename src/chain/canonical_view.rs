@@ -309,9 +309,10 @@ impl CanonicalView {
         sent.is_some_and(|sent| sent.serves(arrival, self.rules.max_staleness))
     }
 
-    /// Returns the hash that the last answer for this number named, even if it is old: use it only to find content.
-    pub fn hint_at(&self, number: BlockNumber) -> Option<BlockHash> {
-        self.answered.get(number).map(|asked| asked.link.hash)
+    /// Returns the block that the last answer for this number named, even if it is old. Unless [`lookup`](Self::lookup)
+    /// names it, too, use it only to find content.
+    pub fn hint_at(&self, number: BlockNumber) -> Option<Link> {
+        self.answered.get(number).map(|asked| asked.link)
     }
 
     /// Returns the canonical block at `number`, as known for a call that arrived at `arrival`.

@@ -76,7 +76,8 @@ impl Known for KnownAt {
     }
 
     fn was_at(&self, number: BlockNumber, block: BlockHash) -> bool {
-        self.at(number).or_else(|| self.view.tracker().hint_at(number)) == Some(block)
+        let hint = || self.view.tracker().hint_at(number).map(|link| link.hash);
+        self.at(number).or_else(hint) == Some(block)
     }
 
     fn was_final(&self, number: BlockNumber) -> bool {

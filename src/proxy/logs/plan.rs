@@ -77,7 +77,7 @@ pub(super) enum Attempt {
 struct Planned {
     number: BlockNumber,
     hash: Option<BlockHash>,
-    /// Parent of a block that was fetched for this call.
+    /// Parent of a block that was fetched for this call, or that only an answer for its number places.
     parent: Option<BlockHash>,
     found: Option<FoundLogs>,
     /// Whether only an answer for its number places the block.
@@ -136,12 +136,12 @@ where
     /// Plans the search of these blocks.
     pub(super) fn new(cold: Cold<'a, C>, range: CanonicalRange) -> Self {
         let numbers = (range.first.0..).map(BlockNumber);
-        let block = |(number, RangeBlock { hash, is_asked })| Planned {
+        let block = |(number, RangeBlock { hash, asked_parent })| Planned {
             number,
             hash,
-            parent: None,
+            parent: asked_parent,
             found: None,
-            is_asked,
+            is_asked: asked_parent.is_some(),
             is_disputed: false,
         };
         Self { cold, blocks: numbers.zip(range.blocks).map(block).collect(), searched: None }
@@ -308,7 +308,7 @@ where
                 }
                 Walked::Found { link, home, found } => {
                     block.is_asked |= block.hash.is_none();
-                    (block.hash, block.parent) = (Some(home), link.map(|link| link.parent));
+                    (block.hash, block.parent) = (Some(home), link.map(|link| link.parent).or(block.parent));
                     block.found = Some(found);
                 }
                 Walked::Gone => {
@@ -420,8 +420,7 @@ where
         let view = self.cold.tools.view();
         self.blocks.windows(2).all(|pair| {
             let [below, above] = pair else { return true };
-            let is_tracked = |block: &Planned| block.parent.is_none() && !block.is_asked;
-            if is_tracked(below) && is_tracked(above) {
+            if below.parent.or(above.parent).is_none() {
                 return true;
             }
             let link = || above.hash.and_then(|hash| view.cached_link(hash)).map(|link| link.parent);

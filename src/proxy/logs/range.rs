@@ -21,8 +21,8 @@ pub(super) struct CanonicalRange {
 pub(super) struct RangeBlock {
     /// The canonical hash, if the view knows it.
     pub(super) hash: Option<BlockHash>,
-    /// Whether only an answer for this number shows the block there: its neighbours may be of another branch.
-    pub(super) is_asked: bool,
+    /// The parent, if only an answer for this number shows the block there: its neighbours may be of another branch.
+    pub(super) asked_parent: Option<BlockHash>,
 }
 
 /// A bound of a range.
@@ -128,7 +128,11 @@ impl Read {
                 Lookup::Unknown if is_above => return Self::Unknown,
                 Lookup::Tracked { fresh: false, .. } | Lookup::Unknown => None,
             };
-            blocks.push(RangeBlock { hash, is_asked: matches!(known, Lookup::Asked(_)) });
+            let asked = match known {
+                Lookup::Asked(_) => tracker.hint_at(BlockNumber(number)),
+                _ => None,
+            };
+            blocks.push(RangeBlock { hash, asked_parent: asked.map(|link| link.parent) });
         }
         Self::Blocks(blocks)
     }

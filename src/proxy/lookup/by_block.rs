@@ -217,7 +217,7 @@ impl BlockLookup<'_> {
                 // If the block that an earlier answer named at this number is cached, it is enough to fetch the block
                 // with hashes, to see whether the same block is still there.
                 let light = Query::new(Part::BlockWithHashes, number);
-                let hint = self.entries.view.tracker().hint_at(number);
+                let hint = self.entries.view.tracker().hint_at(number).map(|link| link.hash);
                 let is_enough = |hash| {
                     let has_block = self.has_block(At::Hash(hash));
                     has_block || (!self.entries.demands_proof(Kind::Transactions) && content(hash).is_some())

@@ -1085,3 +1085,36 @@ fn latest_of_one_node_is_no_block_that_an_answer_named() {
     ];
     run(Setting { development: true, ..ORDINARY }, &steps).unwrap();
 }
+
+/// In a doubt, the final block is of the old branch, and the answer for the number above it is of the new one. The small
+/// cache has evicted that block, so that only the view knows its parent.
+#[test]
+fn logs_of_an_evicted_block_are_not_joined_with_another_branch() {
+    let up_to = |last, before| LogQuery { span: Span::Numbers { last, before }, filter: ALL_LOGS };
+    let head = Question::BlockNumber;
+    let around = Span::Around { block: 26_864, before: 1, after: 0 };
+    let steps = [
+        Step::ReorgBelowFinal { below: 1, length: 1 },
+        Step::Mine(52, 0),
+        Step::Overtake { question: head, depth: 3, length: 1 },
+        Step::Ask(Question::BlockByHash(1_674, false)),
+        Step::RollbackBelowFinal(4),
+        Step::SearchLagging { blocks: 4, lag: 2, query: up_to(0, 23) },
+        Step::Reorg { depth: 2, length: 3 },
+        Step::AskOften(Question::Receipt(54_896)),
+        Step::Send,
+        Step::Ask(all_logs(around)),
+        Step::BatchAcross {
+            questions: vec![Question::BlockByNumber(Place::Latest, true)],
+            depth: 2,
+            length: 4,
+        },
+        Step::Overtake { question: head, depth: 3, length: 1 },
+        Step::Mine(2, 0),
+        Step::BatchAcross { questions: vec![Question::RawReceipts(Place::Latest)], depth: 1, length: 3 },
+        Step::Mine(2, 4),
+        Step::LogsOfKnown { query: up_to(5, 4), receipts: true },
+        Step::Again(Again::Same),
+    ];
+    run(Setting { switched: true, ..ORDINARY }, &steps).unwrap();
+}
