@@ -397,13 +397,6 @@ impl Finality {
         lineage.iter().any(|link| by_entry(link.number, link.hash)) || lineage.last().is_some_and(by_parent)
     }
 
-    /// Drops the entry at `number` if it is this block.
-    pub(super) fn remove(&mut self, number: BlockNumber, hash: BlockHash) {
-        if self.index.get(number) == Some(hash) {
-            self.drop_entry(number);
-        }
-    }
-
     /// Returns whether the final block at `number` is unlinked: it rests on a single answer or on the own disk.
     pub(super) fn is_unlinked(&self, number: BlockNumber) -> bool {
         self.index.entry(number).is_some_and(|known| !known.linked)

@@ -284,12 +284,6 @@ impl Tracker {
         std::mem::take(&mut self.view.finality.consequences().dropped)
     }
 
-    /// Forgets that this block is canonical at `number`, because the block turned out to have another number.
-    pub fn remove(&mut self, number: BlockNumber, hash: BlockHash) {
-        self.view.finality.remove(number, hash);
-        self.view.answered.remove(number, hash);
-    }
-
     /// Forgets that this block is canonical at `number`, because the upstream does not have the block. A linked final
     /// block stays final. Returns whether an unlinked final block was forgotten.
     pub fn remove_denied(&mut self, number: BlockNumber, hash: BlockHash) -> bool {

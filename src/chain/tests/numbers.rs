@@ -86,9 +86,9 @@ fn block_other_than_the_tracked_one_is_contrary() {
 fn only_the_named_block_is_removed_from_a_number() {
     let mut told = Told::shown(ethereum(), 100..=100);
     told.number(block(50, 'a')).unwrap();
-    told.tracker.remove(BlockNumber(50), hash(50, 'b'));
+    told.tracker.remove_denied(BlockNumber(50), hash(50, 'b'));
     assert_eq!(told.at(50), Lookup::Asked(hash(50, 'a')));
-    told.tracker.remove(BlockNumber(50), hash(50, 'a'));
+    told.tracker.remove_denied(BlockNumber(50), hash(50, 'a'));
     assert_eq!(told.at(50), Lookup::Unknown);
 }
 

@@ -96,11 +96,6 @@ impl Canon {
         self.view().learn(|tracker, _| tracker.remove_denied(number, block))
     }
 
-    /// Tells the view that this block has another number.
-    pub(crate) fn misplaced(&self, number: BlockNumber, block: BlockHash) {
-        self.view().change(|tracker| tracker.remove(number, block));
-    }
-
     /// Applies `observe` to the view. If that contradicts a tracked block, refreshes the view. If it contradicts a
     /// final block, rechecks the finalized block and, if the contradicted block became final by a single answer, also
     /// asks for the block at `number`. Returns whether the view agrees in the end.

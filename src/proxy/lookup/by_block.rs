@@ -31,11 +31,7 @@ pub(super) struct BlockLookup<'a> {
 
 /// Block that a query names, as far as it is known.
 enum Resolved {
-    /// This block; `at` is the number that named it.
-    Known {
-        hash: BlockHash,
-        at: Option<BlockNumber>,
-    },
+    Known(BlockHash),
     /// This block, if a refresh confirms the view.
     Stale {
         hash: BlockHash,
@@ -197,12 +193,7 @@ impl BlockLookup<'_> {
     ) -> LookupPlan {
         let ask = |number| LookupPlan::fetch(Query::new(by_number, number));
         match self.resolve(at) {
-            Resolved::Known { hash, at: Some(number) } | Resolved::Stale { hash, at: number }
-                if self.entries.is_at_other_number(hash, number) =>
-            {
-                ask(number)
-            }
-            Resolved::Known { hash, .. } => match content(hash) {
+            Resolved::Known(hash) => match content(hash) {
                 Some(answer) => answer.into(),
                 None => LookupPlan::fetch(Query::new(part, hash)),
             },
@@ -235,20 +226,19 @@ impl BlockLookup<'_> {
 
     fn resolve(&self, block: At) -> Resolved {
         let number = match block {
-            At::Hash(hash) => return Resolved::Known { hash, at: None },
+            At::Hash(hash) => return Resolved::Known(hash),
             At::Tx(_) => return Resolved::Forward,
             At::Tag(tag) => return self.tagged(tag),
             At::Number(number) => number,
         };
-        let at = Some(number);
-        if let Some(shown) = self.shown.filter(|shown| shown.number == number) {
-            return Resolved::Known { hash: shown.block, at };
+        if let Some(shown) = self.shown {
+            return Resolved::Known(shown.block);
         }
         let tracker = self.entries.view.tracker();
         let is_suspended = tracker.is_suspended();
         match tracker.lookup(number, self.tags.arrival) {
             Lookup::Final(hash) | Lookup::Tracked { hash, fresh: true } | Lookup::Asked(hash) => {
-                Resolved::Known { hash, at }
+                Resolved::Known(hash)
             }
             Lookup::Tracked { hash, fresh: false } => Resolved::Stale { hash, at: number },
             Lookup::Above { fresh: true } => Resolved::Nothing,
@@ -264,7 +254,7 @@ impl BlockLookup<'_> {
 
     fn tagged(&self, tag: Tag) -> Resolved {
         match self.tags.meaning(tag) {
-            TagMeaning::Block(link) => Resolved::Known { hash: link.hash, at: None },
+            TagMeaning::Block(link) => Resolved::Known(link.hash),
             TagMeaning::Nothing if self.tags.is_refresh_due() => Resolved::Refresh(Tag::Latest),
             TagMeaning::Nothing => Resolved::Forward,
             _ => Resolved::Refresh(tag),

@@ -93,19 +93,6 @@ impl<'a> Entries<'a> {
         !self.demands_proof(Kind::Transactions) && self.state.uncacheable.contains(fetch)
     }
 
-    /// Returns whether the cached block with this hash has another number than in the view. If so, removes it from
-    /// the view.
-    pub(super) fn is_at_other_number(&self, hash: BlockHash, number: BlockNumber) -> bool {
-        let held = self.block_of(hash).map(|block| block.header().number);
-        let held = held.or_else(|| Some(self.state.cache.block_with_hashes(hash)?.header().number));
-        let held = held.or_else(|| Some(self.receipts_of(hash)?.named_home()?.number));
-        let is_other = held.is_some_and(|held| held != number);
-        if is_other {
-            self.view.change(|tracker| tracker.remove(number, hash));
-        }
-        is_other
-    }
-
     /// Returns the cached block with this hash.
     pub(super) fn block_of(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
         let mut last = self.block.borrow_mut();

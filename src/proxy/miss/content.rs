@@ -388,13 +388,6 @@ impl ContentAnswerer {
         if self.has_left(asked, home, since, progress) {
             return Ok(Step::Again);
         }
-        if let (Some(number), Some(home)) = (query.number(), home.filter(|_| !content.is_single()))
-            && home.number != number
-        {
-            // The view has this block at a wrong number.
-            self.fetcher.canon().misplaced(number, home.block);
-            return self.denied(fetch, progress).await;
-        }
         if query.part == Part::Receipts && fetch.part != Part::Receipts {
             // The block shows where the receipts are.
             return if fetch.names_hash() { self.forward(asked, arrival).await } else { Ok(Step::Again) };
