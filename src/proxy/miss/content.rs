@@ -70,8 +70,6 @@ struct Progress {
     outcome: Option<Outcome>,
     /// The last fetch for which the upstream lacked a block that the view named.
     denied: Option<Query>,
-    /// The last fetch whose content entered the cache.
-    kept: Option<Query>,
     /// Number of times that the block of the answer left the chain.
     changes: u32,
     has_asked_tiers: bool,
@@ -103,7 +101,7 @@ pub(in crate::proxy) fn denies(answer: &Answer) -> bool {
 impl Progress {
     /// Records that the block of the answer left the chain.
     fn change(&mut self) {
-        (self.shown, self.kept) = (None, None);
+        self.shown = None;
         self.changes += 1;
     }
 }
@@ -184,10 +182,6 @@ impl ContentAnswerer {
                     if progress.denied == Some(fetch) {
                         // The view still names the block, and the upstream does not have it: let the node answer.
                         self.metrics.contrary();
-                        break;
-                    }
-                    if progress.kept == Some(fetch) {
-                        // The cached content does not contain the answer.
                         break;
                     }
                     match self.fetch(asked, fetch, arrival, since, &mut progress).await? {
@@ -312,7 +306,6 @@ impl ContentAnswerer {
                 if let Some(home) = content.named_home().filter(|_| !fetch.names_hash()) {
                     progress.shown = Some((home, since));
                 }
-                progress.kept = is_kept.then_some(fetch);
                 match (is_detour, is_kept) {
                     (true, _) => {
                         let helped = self.singles.helped(asked.query, fetch, &content, is_kept);
