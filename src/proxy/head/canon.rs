@@ -80,11 +80,9 @@ impl Canon {
             Ok(shown) if shown.is_storable() => {
                 let link = shown.link;
                 source.store(shown);
-                let taken = self.view().learn(|tracker, find| {
-                    let counts = tracker.counts(sent) && !tracker.is_suspended();
-                    counts.then(|| tracker.observe_number(link, sent, find))
-                });
-                if taken == Some(Ok(())) { Ok(link) } else { Err(NotShown::Other) }
+                // Callers read the view, which may not have taken the block in.
+                let _ = self.view().learn(|tracker, find| tracker.observe_number(link, sent, find));
+                Ok(link)
             }
             Ok(_) => Err(NotShown::Other),
             Err(not_shown) => Err(not_shown),

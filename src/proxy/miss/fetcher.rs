@@ -289,10 +289,6 @@ impl Fetcher {
             }
             Answer::Result(_) | Answer::Error(_) => {}
         }
-        if self.view().generation() != generation {
-            // The node was reset, or serves another chain now: answer this call, but do not store the answer.
-            return Ok(Fetched::Other(answer));
-        }
         // An answer by block hash does not say which block is canonical.
         let canonical = canonical(query, sent);
         let is_content = answer.is_content();

@@ -112,7 +112,7 @@ impl Prover {
         let Some(home) = content.named_home() else { return Ok(None) };
         let Some(block) = self.block(home.block, arrival).await? else { return Ok(None) };
         let is_there = |(place, hash): (Place, TxHash)| block.transaction_hash(place.index) == Some(hash);
-        if block.header().number != home.number || !single.is_none_or(is_there) {
+        if !single.is_none_or(is_there) {
             return Ok(None);
         }
         if let Some((place, hash)) = single {
