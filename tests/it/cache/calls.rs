@@ -118,6 +118,23 @@ async fn walk_with_batched_receipts_costs_two_calls_a_block() {
     }
 }
 
+/// The view remembers which block was at the number, but the cache has only the hashes of that block.
+#[tokio::test(start_paused = true)]
+async fn full_block_of_which_the_hashes_are_cached_costs_one_call() {
+    let chain = tall_chain();
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask("eth_blockNumber", json!([])).await;
+    let transaction = json!([transactions(&chain, 30)[0]]);
+    // The second call asks for the hashes, to see whether the transaction is still there.
+    for _ in 0..2 {
+        asks(&program, &chain, "eth_getTransactionByHash", transaction.clone()).await;
+        time::sleep(STALENESS * 2).await;
+    }
+    chain.clear_calls();
+    asks(&program, &chain, "eth_getBlockByNumber", json!([hex(30), true])).await;
+    assert_eq!(chain.calls_total(), 1);
+}
+
 /// Asks for every part of a block, in several orders.
 #[tokio::test(start_paused = true)]
 async fn one_call_answers_every_query_about_a_block() {

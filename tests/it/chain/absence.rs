@@ -5,6 +5,7 @@ use std::time::Duration;
 use holdfast::{
     config::Config,
     devchain::{Fault, Pruned},
+    verify::Demand,
 };
 use serde_json::{Value, json};
 use tokio::time;
@@ -72,6 +73,21 @@ async fn index_past_the_end_is_null_until_the_block_changes() {
     time::sleep(STALE).await;
     assert!(agrees(&program, &chain, TRANSACTION_AT_NUMBER, json!([hex(head), "0x4"])).await.is_object());
     assert!(agrees(&program, &chain, TRANSACTION_AT_NUMBER, future).await.is_object());
+}
+
+/// Nothing proves that an unproved block has no more transactions.
+#[tokio::test(start_paused = true)]
+async fn index_past_the_end_of_an_unproved_block_asks_the_node() {
+    let chain = upstream::devchain().blocks(3, 2).chain();
+    let mut config = Config::default();
+    config.verify.level = Demand::Structural;
+    let program = in_memory::program(&chain, &config);
+    let hash = hex(chain.head().hash);
+    agrees(&program, &chain, BLOCK_BY_HASH, json!([hash, true])).await;
+    for calls in 0..2 {
+        assert_eq!(chain.count(TRANSACTION_AT_HASH), calls);
+        agrees(&program, &chain, TRANSACTION_AT_HASH, json!([hash, "0x2"])).await;
+    }
 }
 
 /// A call may join an earlier fetch of content, but must not get `null` from it.

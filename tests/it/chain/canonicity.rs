@@ -638,6 +638,24 @@ async fn answer_without_a_block_in_flight_over_a_reorg_is_discarded() {
     }
 }
 
+/// Content by hash does not depend on the chain.
+#[tokio::test(start_paused = true)]
+async fn null_by_hash_in_flight_over_a_reorg_is_not_asked_again() {
+    let chain = chain_of(devchain::Config::default(), 10);
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask("eth_blockNumber", json!([])).await;
+    let (asking, unknown) = (program.clone(), B256::repeat_byte(9));
+    chain.fail(Fault::Delay(STALE * 2)).on(format!(r#"{BLOCK_BY_HASH}["{unknown}"*"#)).once();
+    let pending = tokio::spawn(async move { asking.ask(BLOCK_BY_HASH, json!([unknown, true])).await });
+    time::sleep(STALE).await;
+    chain.reorg(1, 2);
+    let head = program.ask(BLOCK_BY_NUMBER, json!(["latest", false])).await;
+    assert_eq!(head["hash"], hex(chain.head().hash));
+    assert_eq!(pending.await.unwrap(), Value::Null);
+    let calls = chain.calls().into_iter().filter(|call| call.params.contains(&hex(unknown)));
+    assert_eq!(calls.count(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn forwarded_transaction_in_flight_over_a_reorg_is_discarded() {
     let config = devchain::Config { chain_id: 31337, ..devchain::Config::default() };
@@ -836,6 +854,54 @@ async fn single_transaction_is_refuted_by_the_block_that_it_names() {
     agrees(&program, &chain, TRANSACTION, transaction).await;
 }
 
+/// The named block is at that number, but does not list the transaction.
+#[tokio::test(start_paused = true)]
+async fn single_transaction_is_refuted_by_the_hashes_of_the_block_that_it_names() {
+    let chain = chain_of(devchain::Config::default(), 10);
+    let (before, transaction) = (chain.head().hash, json!([transactions(&chain, 5..=5)[0]]));
+    let after = chain.reorg_with(6, vec![vec![]; 6]).hash;
+    let named = json!(chain.hash_at(5).unwrap());
+    chain.set_head(before);
+    let program = in_memory::program(&chain, &Config::default());
+    chain.fail(Lie::Field("blockHash".to_owned(), named.clone())).on(TRANSACTION).once();
+    assert_eq!(program.ask(TRANSACTION, transaction.clone()).await["blockHash"], named);
+    chain.set_head(after);
+    time::sleep(STALE).await;
+    agrees(&program, &chain, TRANSACTION, transaction).await;
+}
+
+/// The index still leads to the orphan, but the lowest tracked block has another parent.
+#[tokio::test(start_paused = true)]
+async fn transaction_of_an_orphan_below_the_window_costs_one_call() {
+    let chain = chain_of(devchain::Config::default(), 10);
+    let (orphan, transaction) = (chain.head().hash, transactions(&chain, 10..=10)[0]);
+    chain.reorg(1, 2);
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask("eth_blockNumber", json!([])).await;
+    program.ask(BLOCK_BY_HASH, json!([orphan, true])).await;
+    chain.clear_calls();
+    agrees(&program, &chain, TRANSACTION, json!([transaction])).await;
+    assert_eq!(chain.calls_total(), 1);
+}
+
+/// A list of receipts may name any hashes until its block arrives.
+#[tokio::test(start_paused = true)]
+async fn transaction_is_not_taken_from_a_place_that_false_receipts_name() {
+    let chain = chain_of(slow_blocks(), 20);
+    let mut config = Config::default();
+    config.verify.level = Demand::Structural;
+    let program = in_memory::program(&chain, &config);
+    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+    chain.submit(chain.generate(1).remove(0)).unwrap();
+    let (hash, false_hash) = (chain.mine(0).hash, B256::repeat_byte(9));
+    chain.fail(Lie::Everywhere("transactionHash".to_owned(), json!(false_hash))).on(RECEIPTS).once();
+    let receipts = program.ask(RECEIPTS, json!([hash])).await;
+    assert_eq!(receipts[0]["transactionHash"], json!(false_hash));
+    time::sleep(STALE).await;
+    agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", true])).await;
+    agrees(&program, &chain, TRANSACTION, json!([false_hash])).await;
+}
+
 /// One answer makes the block final, because it is far below the finalized block. No chain of parents links the two.
 #[tokio::test(start_paused = true)]
 async fn pruned_receipts_do_not_affect_their_final_block() {
@@ -870,8 +936,11 @@ async fn null_on_a_development_chain_is_passed_on() {
     let chain = chain_of(config, 5);
     let program = in_memory::program(&chain, &Config::default());
     agrees(&program, &chain, BLOCK_BY_NUMBER, json!(["latest", true])).await;
-    chain.fail(Fault::Null).on(RECEIPT).once();
+    chain.fail(Fault::Null).on("eth_get*Receipt*").always();
     assert_eq!(program.ask(RECEIPT, json!([transactions(&chain, 5..=5)[0]])).await, Value::Null);
+    chain.clear_calls();
+    assert_eq!(program.ask(RECEIPTS, json!([hex(5)])).await, Value::Null);
+    assert_eq!(chain.count(RECEIPTS), 2, "by hash, and as the client asked");
 }
 
 // ## Errors to calls that the client did not make

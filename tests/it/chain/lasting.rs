@@ -21,7 +21,7 @@ use crate::support::{
         BLOCK_BY_HASH, BLOCK_BY_NUMBER, LOGS, RECEIPT, RECEIPTS, TRANSACTION, TRANSACTION_AT_NUMBER,
         TRANSACTION_COUNT,
     },
-    nodes::{hex, truth},
+    nodes::{heads, hex, truth},
     one_node::STALE,
     upstream,
 };
@@ -136,6 +136,9 @@ async fn block_that_does_not_link_is_answered_and_not_stored() {
                 assert!(!status.contains("hit") && !status.contains("stored"), "{method} {params}: {status}");
             }
         }
+        node.chain.clear_calls();
+        program.ask(BLOCK_BY_NUMBER, json!([hex(9), true])).await;
+        assert!(heads(&node.chain) <= 4, "three attempts, and a look after the forwarded call");
         let hash = hex(node.other.head().hash);
         assert_eq!(
             program.ask(BLOCK_BY_HASH, json!([hash, true])).await,
@@ -311,6 +314,18 @@ async fn old_data_that_a_node_has_shown_stays_an_error() {
             assert_eq!(is_lacking(&program, call.clone()).await, is_shown, "{call:?}");
         }
     }
+}
+
+/// A list that is too short is no `null`: the node has some of the receipts.
+#[tokio::test(start_paused = true)]
+async fn old_receipts_of_which_the_node_listed_some_stay_an_error() {
+    let chain = hourly();
+    let program = in_memory::program(&chain, &Config::default());
+    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+    program.ask(BLOCK_BY_NUMBER, json!([hex(2), true])).await;
+    chain.fail(Lie::Shortened).on(RECEIPTS).times(2);
+    chain.fail(Fault::Null).on(RECEIPTS).always();
+    assert!(is_lacking(&program, (RECEIPTS, json!([hex(2)]))).await);
 }
 
 #[tokio::test(start_paused = true)]
