@@ -2,7 +2,7 @@
 
 use crate::{
     chain::{Link, Stamp, Tracker},
-    eth::{BlockHash, BlockNumber, Home, Query, Tag},
+    eth::{BlockHash, BlockNumber, Home, Query},
     proxy::head::view::SharedView,
 };
 
@@ -65,15 +65,4 @@ impl Since {
         let head = tracker.head();
         head != self.head && head.is_some_and(|head| head.number < number)
     }
-}
-
-/// Returns whether the block of a tag may have left the chain since `since`, or `latest` no longer means it.
-pub(crate) fn has_tag_left(view: &SharedView, tag: Tag, Home { block, number }: Home, since: Stamp) -> bool {
-    let tracker = view.tracker();
-    tracker.may_have_left(number, block, since) || (tag == Tag::Latest && is_above_head(&tracker, number))
-}
-
-/// Returns whether a number is above the head, and not only because a replica lags.
-pub(crate) fn is_above_head(tracker: &Tracker, number: BlockNumber) -> bool {
-    tracker.head().is_some_and(|head| head.number < number) && !tracker.lags()
 }

@@ -12,7 +12,7 @@ use crate::{
         call::{client_limit::ClientConcurrency, packet::PacketContext},
         config::LogsConfig,
         error::CallError,
-        head::{HeadTracker, SharedView, since::is_above_head},
+        head::{HeadTracker, SharedView},
         lookup::{CacheLookup, CacheState, TagMeaning},
         miss::{fetcher::Fetcher, forward::Forwarder, load::Loader},
     },
@@ -173,7 +173,9 @@ impl LogTools {
         let mut blocks = blocks;
         tracker.is_suspended()
             || blocks.any(|(number, hash)| {
-                is_above_head(&tracker, number) || tracker.may_have_left(number, hash, since)
+                // A lower head of a replica that lags does not count.
+                (tracker.is_above_head(number) && !tracker.lags())
+                    || tracker.may_have_left(number, hash, since)
             })
     }
 }

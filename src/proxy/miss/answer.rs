@@ -18,7 +18,7 @@ use crate::{
             waited,
         },
         error::CallError,
-        head::{HeadTracker, SharedView, since::has_tag_left},
+        head::{HeadTracker, SharedView},
         lookup::{CachedAnswer, LookupPlan, TagMeaning},
         tiers::Asks,
     },
@@ -190,7 +190,7 @@ impl Answerer {
             let home = Home { number: link.number, block: link.hash };
             let is_left = || {
                 let since = packet.holds_since(tag, self.view().clock());
-                has_tag_left(self.view(), tag, home, since)
+                self.view().tracker().may_have_left(link.number, link.hash, since)
             };
             if (is_denied || is_left()) && packet.unpin(tag, link) {
                 let now = self.view().clock().now();

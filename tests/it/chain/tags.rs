@@ -11,7 +11,7 @@ use tokio::time;
 use crate::support::{
     in_memory,
     method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPTS, TRANSACTION_AT_NUMBER},
-    nodes::hex,
+    nodes::{hex, truth},
     one_node::{SOON, STALE},
     upstream,
 };
@@ -53,6 +53,24 @@ async fn tags_of_a_batch_mean_one_head_without_canonicity() {
             ["latest", "safe"] => assert_eq!(second["error"]["code"], -32010, "safe is above latest"),
             _ => assert!(second["result"]["number"].is_string(), "{second}"),
         }
+    }
+}
+
+/// The node denies its finalized block, and its head is higher than the one that Holdfast tracks.
+#[tokio::test(start_paused = true)]
+async fn tags_of_a_batch_mean_a_higher_head_without_canonicity() {
+    let chain = upstream::devchain().blocks(20, 3).chain();
+    let program = in_memory::program(&chain, &in_memory::consistent());
+    chain.set_finalized(15);
+    program.ask(BLOCK_BY_NUMBER, json!(["finalized", false])).await;
+    chain.fail(Fault::Null).on(r#"eth_getBlockByNumber["0xf"*"#).always();
+    chain.set_finalized(TagTarget::Null);
+    chain.reorg(10, 200);
+    chain.set_safe(100);
+    time::sleep(STALE).await;
+    let calls = ["latest", "safe"].map(|tag| (BLOCK_BY_NUMBER, json!([tag, false])));
+    for ((method, params), answer) in calls.iter().zip(program.batch(&calls).await) {
+        assert_eq!(answer["hash"], truth(&chain, method, params)["hash"], "{params}");
     }
 }
 
