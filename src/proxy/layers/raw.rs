@@ -154,7 +154,10 @@ where
             // Also the answer that there is no such content is about a block.
             let pinned = raw.query.tag().and_then(|tag| request.packet().tag(tag));
             let pinned = pinned.map(|link| Home { number: link.number, block: link.hash });
-            let has_left = named.home().or(pinned).is_some_and(|home| since.has_left(&self.tools.view, home));
+            let has_left = match named.home().or(pinned) {
+                Some(home) => since.has_left(&self.tools.view, home),
+                None => since.has_changed(&self.tools.view),
+            };
             // The node denies a block that it has just shown: it was reset, or the block left its chain.
             let is_denied = named.home().is_some() && is_nothing(request.call(), &answered.answer);
             // The content has passed this check; blocks of one node that has not moved need not link to each other.

@@ -1118,3 +1118,24 @@ fn logs_of_an_evicted_block_are_not_joined_with_another_branch() {
     ];
     run(Setting { switched: true, ..ORDINARY }, &steps).unwrap();
 }
+
+/// The reorg replaces the block at the number while the node is asked for a transaction that the block does not have.
+#[test]
+fn raw_null_of_a_replaced_block_is_discarded() {
+    let latest = || Question::BlockByNumber(Place::Latest, false);
+    let steps = [
+        Step::Mine(1, 0),
+        Step::Batch(vec![all_logs(Span::Around { block: 0, before: 1, after: 0 }), all_logs(Span::Hash(0))]),
+        Step::Mine(3, 3),
+        Step::Overtake { question: all_logs(Span::Hash(0)), depth: 3, length: 1 },
+        Step::Finality(Finality::Trailing),
+        Step::BatchAcross { questions: vec![latest(), latest()], depth: 2, length: 1 },
+        Step::Mine(1, 0),
+        Step::Overtake {
+            question: Question::RawTransactionAtNumber(Place::Below(1), 0),
+            depth: 1,
+            length: 1,
+        },
+    ];
+    run(ORDINARY, &steps).unwrap();
+}
