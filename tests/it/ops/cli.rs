@@ -150,6 +150,12 @@ async fn health_asks_a_running_instance() {
     };
     assert_eq!(success(probe).await, "ready\n");
 
+    // While the provider limits the rate, the instance serves its cache.
+    node.fail(Fault::RateLimited { retry_after: None }).always();
+    client::http(&proxy).call("eth_gasPrice", json!([])).await;
+    assert!(success(probe).await.starts_with("degraded: "));
+    node.clear_faults();
+
     let stranger = proxy::new().upstream(&node).config(|config| config.chain_id = Some(1)).though_not_ready();
     let stranger = stranger.run().await;
     let admin = stranger.app.admin_address().to_string();
