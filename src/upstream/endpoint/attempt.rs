@@ -105,20 +105,26 @@ pub(in crate::upstream) async fn ask_identity(endpoint: &Endpoint, calls: &Calls
     ask(endpoint, calls, Purpose::Identity).await
 }
 
-/// Sends calls and checks the answers, without confirming the chain identity.
+/// Sends calls and checks the answers, without confirming the chain identity. Sends nothing during a pause after a rate
+/// limit.
 async fn ask(endpoint: &Endpoint, calls: &Calls, purpose: Purpose) -> AcceptedAnswers {
     let now = Instant::now();
+    {
+        let mut health = endpoint.health.lock();
+        let wait = match purpose {
+            Purpose::Identity => health.pause_left(now),
+            Purpose::Call => health.limit_wait(now),
+        };
+        if !wait.is_zero() {
+            let limit = UpstreamError::RateLimited { retry_after: Some(wait), words: None };
+            return vec![Err(limit); calls.len()];
+        }
+        health.begin(calls.len() as u32, now);
+    }
     let _in_use = endpoint.monitor.begin_request();
     let is_everyday = calls.iter().all(Call::is_everyday);
     let (span, origin) = span(endpoint, calls);
     let mut begun = PendingAttempt { endpoint, calls, at: now, is_everyday, is_recorded: false, span };
-    {
-        let mut health = endpoint.health.lock();
-        health.breaker.begin(now);
-        if let Some(bucket) = &mut health.bucket {
-            bucket.take(calls.len() as u32, now);
-        }
-    }
     // Counts the response's bytes in the memory budget until the answers have been checked and recorded.
     let answer_lease = AnswerLease::default();
     let mut sent = calls.clone();

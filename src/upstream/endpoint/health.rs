@@ -31,8 +31,13 @@ const HANG_FAILURES: u32 = BREAKER.failures - 1;
 /// How many failed calls an invalid answer counts as when an endpoint is chosen.
 pub(super) const MISMATCH_PENALTY: u32 = 2;
 
-/// Pause after a rate limit if the node does not say how long to wait.
-const RATE_LIMIT_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(64));
+/// Pause after a rate limit if the node does not say how long to wait. The first pause is shorter than a call waits, and
+/// long enough for three attempts at most in ten seconds.
+const RATE_LIMIT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(1_500), node_error::MAX_PAUSE);
+
+/// How long calls wait for the outcome of the request that tests whether a rate limit has ended. Some calls are slow on
+/// every node.
+const TRIAL: Duration = Duration::from_secs(1);
 
 /// How long a reported head shows that an endpoint is behind. After that, the endpoint may have caught up.
 const BEHIND_TTL: Duration = Duration::from_secs(2);
@@ -52,7 +57,9 @@ pub(super) struct EndpointHealth {
     pub(super) rate: Option<RateConfig>,
     pub(super) bucket: Option<TokenBucket>,
     /// End of the pause after a rate limit.
-    pub(super) paused: Option<Instant>,
+    paused: Option<Instant>,
+    /// Time when the last request began while the endpoint was known to limit the rate.
+    trial: Option<Instant>,
     /// Gives the length of a pause if the endpoint does not specify one. The length grows with each consecutive pause.
     pub(super) pause_backoff: Backoff,
     /// Time of the last time-out, if the endpoint has answered nothing since.
@@ -97,6 +104,7 @@ impl EndpointHealth {
             rate,
             bucket: rate.map(bucket),
             paused: None,
+            trial: None,
             pause_backoff: RATE_LIMIT_BACKOFF,
             hung_at: None,
             responded_at: None,
@@ -183,15 +191,45 @@ impl EndpointHealth {
 
     /// Returns whether the endpoint refuses calls, and may be asked whether it still does.
     pub(super) fn may_serve_again(&self, now: Instant) -> bool {
-        self.refusal.is_some() && self.paused.is_none_or(|until| until <= now)
+        self.refusal.is_some() && self.pause_left(now).is_zero()
     }
 
-    /// Pauses the endpoint after a rate limit. Without `retry_after`, the pause grows each time, because the daily
-    /// quota may be used up.
-    pub(super) fn pause(&mut self, retry_after: Option<Duration>, now: Instant) {
-        let is_new = self.paused.is_none_or(|until| until <= now);
-        let unsaid = if is_new { self.pause_backoff.next_pause() } else { self.pause_backoff.last_pause() };
-        let after = retry_after.unwrap_or(unsaid);
+    /// Records that a request with this number of calls begins.
+    pub(super) fn begin(&mut self, calls: u32, now: Instant) {
+        self.breaker.begin(now);
+        if let Some(bucket) = &mut self.bucket {
+            bucket.take(calls, now);
+        }
+        if self.is_limited() {
+            self.trial = Some(now);
+        }
+    }
+
+    /// Returns whether the endpoint limited the rate, and has not answered a call since.
+    fn is_limited(&self) -> bool {
+        matches!(self.refusal, Some(UpstreamError::RateLimited { .. }))
+    }
+
+    /// Returns the rest of the pause after a rate limit.
+    pub(super) fn pause_left(&self, now: Instant) -> Duration {
+        self.paused.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
+
+    /// Returns how long calls wait because of a rate limit: for the end of the pause, and then for the one request that
+    /// tests whether the limit has ended. Otherwise, all calls that waited would be sent at the end of the pause.
+    pub(super) fn limit_wait(&self, now: Instant) -> Duration {
+        let trial = self.trial.filter(|_| self.is_limited());
+        let outcome = trial.map_or(Duration::ZERO, |begun| (begun + TRIAL).saturating_duration_since(now));
+        self.pause_left(now).max(outcome)
+    }
+
+    /// Pauses the endpoint after a rate limit. Holdfast's own pause grows each time, because the daily quota may be used
+    /// up. It counts only if `retry_after` is absent or has proved too short.
+    fn pause(&mut self, retry_after: Option<Duration>, now: Instant) {
+        let is_new = self.pause_left(now).is_zero();
+        let own = if is_new { self.pause_backoff.next_pause() } else { self.pause_backoff.last_pause() };
+        let is_repeated = own > RATE_LIMIT_BACKOFF.last_pause();
+        let after = retry_after.map_or(own, |said| if is_repeated { said.max(own) } else { said });
         self.paused = self.paused.max(Some(now + after.min(node_error::MAX_PAUSE)));
     }
 

@@ -160,13 +160,19 @@ impl Endpoint {
             totals: self.metrics.totals(),
             outage: health.outage.since().map(|since| since.elapsed()),
             last_mismatch: health.last_mismatch.clone(),
-            paused: health.paused.map(|until| until.saturating_duration_since(Instant::now())),
+            pause: health.pause_left(Instant::now()),
         }
     }
 
     /// Returns the last failure, if the endpoint has not answered since.
     pub(in crate::upstream) fn last_error(&self) -> Option<UpstreamError> {
         self.health.lock().last_error.clone()
+    }
+
+    /// Returns the rate limit that keeps calls from the endpoint now.
+    pub(in crate::upstream) fn rate_limit(&self) -> Option<UpstreamError> {
+        let wait = self.health.lock().limit_wait(Instant::now());
+        (!wait.is_zero()).then_some(UpstreamError::RateLimited { retry_after: Some(wait), words: None })
     }
 
     /// Returns the last refusal, if the endpoint has not answered a call since.
@@ -195,11 +201,13 @@ impl Endpoint {
         }
         let lacks_block = requirements.block.is_some_and(|block| health.has_pruned(block, now))
             || requirements.block.max(requirements.head).is_some_and(|block| health.is_behind(block, now));
-        let pause = health.paused.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
         // Calls that require the primary, such as those of the canonical view, take precedence: other calls leave them
         // one token, if the burst is larger than the number of calls.
         let tokens = calls.saturating_add(u32::from(!requirements.primary));
-        let wait = health.bucket.map_or(Duration::ZERO, |bucket| bucket.wait(tokens, now)).max(pause);
+        let wait = health
+            .bucket
+            .map_or(Duration::ZERO, |bucket| bucket.wait(tokens, now))
+            .max(health.limit_wait(now));
         if !wait.is_zero() {
             return Availability::After(wait);
         }

@@ -36,7 +36,7 @@ pub struct EndpointStatus {
     /// Time since the endpoint began to fail.
     pub outage: Option<Duration>,
     /// The remaining pause after a rate limit.
-    pub paused: Option<Duration>,
+    pub pause: Duration,
 }
 
 /// Status of an endpoint in one word.
@@ -71,16 +71,13 @@ impl EndpointState {
 impl EndpointStatus {
     /// Returns the status in one word.
     pub fn state(&self) -> EndpointState {
+        // Until a call succeeds, not only during the pause.
+        let is_limited =
+            !self.pause.is_zero() || matches!(self.refusal, Some(UpstreamError::RateLimited { .. }));
         match &self.identity {
             Some(IdentityState::WrongChain(_)) => EndpointState::WrongChain,
+            _ if is_limited => EndpointState::RateLimited,
             Some(IdentityState::Unknown(_)) => EndpointState::Unknown,
-            // Until a call succeeds, not only during the pause.
-            Some(IdentityState::Known(_)) | None
-                if self.paused.is_some_and(|wait| !wait.is_zero())
-                    || matches!(self.refusal, Some(UpstreamError::RateLimited { .. })) =>
-            {
-                EndpointState::RateLimited
-            }
             Some(IdentityState::Known(_)) | None => match self.health {
                 Health::Closed => EndpointState::Ok,
                 Health::HalfOpen => EndpointState::Probing,

@@ -21,8 +21,9 @@ pub struct ChainIdentity {
     pub(super) net_version_answer: Option<Bytes>,
 }
 
-/// Fetches chain id, network id and genesis. If the node has no method for its chain id, `name` names the chain, or
-/// returns `None` if the endpoint cannot be used.
+/// Fetches genesis, chain id and network id, one after the other, so that an endpoint that fails or limits the rate gets
+/// one request. Asks for the genesis block first, because providers that limit the rate may still tell the chain id. If
+/// the node has no method for its chain id, `name` names the chain, or returns `None` if the endpoint cannot be used.
 pub(super) async fn fetch_identity<F>(
     ask: &impl Fn(Call) -> F,
     secrets: &Secrets,
@@ -31,14 +32,22 @@ pub(super) async fn fetch_identity<F>(
 where
     F: Future<Output = Result<Answer, UpstreamError>>,
 {
-    let ask = |method: &'static str, params: &'static str| ask(Call::new(method, Params::from_own(params)));
-    let (chain_id, net_version, genesis) = tokio::join!(
-        ask("eth_chainId", "[]"),
-        ask("net_version", "[]"),
-        ask("eth_getBlockByNumber", r#"["0x0",false]"#),
-    );
-    let has_no_id = [&chain_id, &net_version].into_iter().all(lacks_method);
+    let ask = async |method: &'static str, params: &'static str| {
+        let call = Call::new(method, Params::from_own(params));
+        match ask(call.clone()).await {
+            Ok(Answer::Error(error)) if node_error::is_rate_limit(&call, &error) => {
+                Err(UpstreamError::rate_limit(&error))
+            }
+            answer => answer,
+        }
+    };
+    let genesis =
+        ask("eth_getBlockByNumber", r#"["0x0",false]"#).await.or_else(UpstreamError::into_answer)?;
+    let chain_id = ask("eth_chainId", "[]").await;
+    let lacks_chain_id = lacks_method(&chain_id);
     let chain_id = chain_id.or_else(UpstreamError::into_answer)?;
+    let net_version = ask("net_version", "[]").await;
+    let has_no_id = lacks_chain_id && lacks_method(&net_version);
     if let Answer::Error(error) = &chain_id
         && !has_no_id
     {
@@ -52,17 +61,12 @@ where
     // If the node says for certain that it has no genesis block, the identity has none. Any other error fails the
     // whole identity, so that the caller checks again.
     let genesis = match genesis {
-        Ok(answer) if answer.is_null() => None,
-        Ok(Answer::Result(block)) => Some(block_hash(&block).ok_or_else(|| {
+        answer if answer.is_null() => None,
+        Answer::Result(block) => Some(block_hash(&block).ok_or_else(|| {
             UpstreamError::malformed("eth_getBlockByNumber", "a block with its hash", &secrets.redact(&block))
         })?),
-        Ok(Answer::Error(error)) | Err(UpstreamError::Refused { error, .. })
-            if node_error::is_absence(&error) =>
-        {
-            None
-        }
-        Ok(Answer::Error(error)) => return Err(UpstreamError::node_error(&error)),
-        Err(error) => return Err(error),
+        Answer::Error(error) if node_error::is_absence(&error) => None,
+        Answer::Error(error) => return Err(UpstreamError::node_error(&error)),
     };
     match chain_id {
         Answer::Result(answer) => {

@@ -454,7 +454,7 @@ mod tests {
         let (watched, counted) = (one.clone(), asked.clone());
         tokio::spawn(async move {
             let ask = |call: Call| {
-                counted.fetch_add(usize::from(call.method.as_str() == "eth_chainId"), Relaxed);
+                counted.fetch_add(usize::from(call.method.as_str() == "eth_getBlockByNumber"), Relaxed);
                 std::future::ready(Err(UpstreamError::Busy))
             };
             watched.watch(Vec::new(), true, ask).await;

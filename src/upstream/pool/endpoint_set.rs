@@ -118,8 +118,10 @@ impl EndpointSet {
             IdentityState::WrongChain(wrong_chain) => Some(UpstreamError::WrongChain(wrong_chain)),
             IdentityState::Unknown(_) | IdentityState::Known(_) => None,
         };
-        let failed = endpoints.iter().find_map(|endpoint| endpoint.last_error());
-        let error = failed.or_else(|| endpoints.iter().find_map(wrong_chain));
+        // A rate limit is newer than the failures before it, which may have opened the circuit breaker.
+        let limited = endpoints.iter().find_map(|endpoint| endpoint.rate_limit());
+        let failed = || endpoints.iter().find_map(|endpoint| endpoint.last_error());
+        let error = limited.or_else(failed).or_else(|| endpoints.iter().find_map(wrong_chain));
         match error.map_or(UpstreamError::Busy, UpstreamError::without_call_details) {
             // An earlier call timed out; this call has not been sent.
             UpstreamError::TimedOut { after } => UpstreamError::Unresponsive { after },

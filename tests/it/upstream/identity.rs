@@ -1,10 +1,13 @@
 //! An endpoint that starts to serve another chain, or fails to show which one it serves.
 
+use std::time::Duration;
+
 use holdfast::{
     config::Config,
     devchain::{self, DevChain, Fault},
 };
 use serde_json::{Value, json};
+use tokio::time;
 
 use crate::support::{
     in_memory,
@@ -46,12 +49,15 @@ async fn partial_identity_neither_clears_nor_unpins() {
     assert_eq!(program.call("eth_getBlockByHash", ask.clone()).await.0, 200);
 
     // The connection is lost, and at the next identification block 0 is unavailable. The proxy accepts this if the
-    // block is pruned for good, but not if the node is busy for the moment.
-    for (code, message, then) in [(4444, "pruned history unavailable", 200), (-32005, "busy", 502)] {
+    // block is pruned for good, but not if the node is busy for the moment, or limits the rate.
+    for (code, message, then) in
+        [(4444, "pruned history unavailable", 200), (-32000, "busy", 502), (-32005, "rate limit", 429)]
+    {
         chain.fail(Fault::Reset).on("eth_gasPrice").once();
         assert_eq!(program.call("eth_gasPrice", json!([])).await.0, 502);
         chain.fail(Fault::Error { code, message: message.to_owned() }).on("eth_getBlockByNumber").once();
         assert_eq!(program.call("eth_gasPrice", json!([])).await.0, then, "{message}");
+        time::sleep(Duration::from_secs(2)).await;
         assert_eq!(program.call("eth_gasPrice", json!([])).await.0, 200, "{message}");
     }
     chain.clear_calls();

@@ -7,6 +7,7 @@ mod filters;
 mod forwarded;
 mod hedge;
 mod identity;
+mod limits;
 mod matrix;
 mod pool;
 mod primary;

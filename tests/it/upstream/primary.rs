@@ -49,7 +49,7 @@ async fn short_pause_keeps_the_primary_and_a_long_one_does_not() {
         program.ask(BALANCE, somebody()).await;
         let begun = Instant::now();
         program.ask(BLOCK_BY_NUMBER, json!(["0x70", true])).await;
-        assert!(begun.elapsed() <= Duration::from_secs(1), "{retry_after:?}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() <= Duration::from_millis(1_500), "{retry_after:?}: {:?}", begun.elapsed());
         assert_eq!(followed(&program).as_deref(), then, "{retry_after:?}");
     }
 }
@@ -328,7 +328,7 @@ async fn endpoint_keeps_its_state_when_the_list_changes() {
     second.fail(Fault::RateLimited { retry_after: Some(30) }).on(BALANCE).once();
     program.call(BALANCE, somebody()).await;
     let before = program.upstream.status().0;
-    assert!(before[0].health != Health::Closed && before[1].paused.is_some());
+    assert!(before[0].health != Health::Closed && !before[1].pause.is_zero());
     first.clear_calls();
     second.clear_calls();
     // Replaces the list by the same endpoints in the other order, with other weights and time-outs.
@@ -339,7 +339,7 @@ async fn endpoint_keeps_its_state_when_the_list_changes() {
     program.upstream.replace(turned, &config.upstream);
     let after = program.upstream.status().0;
     assert_eq!([after[0].id, after[1].id], [before[1].id, before[0].id]);
-    assert!(after[1].health != Health::Closed && after[0].paused.is_some());
+    assert!(after[1].health != Health::Closed && !after[0].pause.is_zero());
     assert!(is_known(&program, 0) && is_known(&program, 1));
     time::sleep(Duration::from_secs(40)).await;
     assert_eq!(first.count("eth_chainId") + second.count("eth_chainId"), 0, "they are identified already");

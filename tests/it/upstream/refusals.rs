@@ -164,6 +164,27 @@ async fn long_rate_limit_is_logged_soon_after_a_short_one() {
     assert_eq!(process.metric("holdfast_ready").await, 1);
 }
 
+#[tokio::test]
+async fn provider_that_limits_at_the_start_is_rate_limited() {
+    let node = upstream::devchain().blocks(3, 1).run().await;
+    node.fail(Fault::RateLimited { retry_after: None }).always();
+    let process = process::serve(&node).though_not_ready().run().await;
+    process.says("upstream limits the rate of our calls").await;
+    let response = process.client().call("eth_gasPrice", json!([])).await;
+    assert_eq!((response.status.as_u16(), response.code()), (429, Some(-32005)), "{}", response.text());
+    assert!(response.headers.contains_key("retry-after"));
+    assert!(admin(&process, "/ready").await.1.contains("limits the rate"));
+    let report: Value = serde_json::from_str(&admin(&process, "/status").await.1).unwrap();
+    assert_eq!(report["endpoints"][0]["state"], "rate_limited", "{report}");
+    let name = report["endpoints"][0]["name"].as_str().unwrap();
+    for (state, is_in) in [("rate_limited", 1), ("unknown", 0), ("unhealthy", 0)] {
+        let gauge = format!("holdfast_endpoint_state{{endpoint=\"{name}\",state=\"{state}\"}}");
+        assert_eq!(process.metric(&gauge).await, is_in, "{state}");
+    }
+    node.clear_faults();
+    eventually("the provider serves", || async { admin(&process, "/ready").await.1 == "ready\n" }).await;
+}
+
 /// Providers do not charge for the chain id, and answer it while they refuse other calls.
 #[tokio::test]
 async fn free_chain_id_does_not_end_a_rate_limit() {
@@ -176,10 +197,10 @@ async fn free_chain_id_does_not_end_a_rate_limit() {
     }
     client.call("eth_gasPrice", json!([])).await;
     process.says("upstream limits the rate of our calls").await;
-    let probes = node.count("eth_chainId");
-    eventually("probes that get the chain id", async || {
+    let probes = node.count("eth_getBlockByNumber");
+    eventually("probes", async || {
         assert!(admin(&process, "/ready").await.1.starts_with("degraded: "));
-        node.count("eth_chainId") >= probes + 2
+        node.count("eth_getBlockByNumber") >= probes + 2
     })
     .await;
     assert!(!process.said().contains("upstream answers again"), "{}", process.said());
