@@ -7,7 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use prometheus_client::{
@@ -284,6 +284,10 @@ fn endpoints(upstream: &Upstream, durations: &Durations) -> serde_json::Value {
             Some(IdentityState::WrongChain(stranger)) => Some(stranger.to_string()),
             _ => None,
         };
+        let failure = endpoint.refusal.as_ref().or(endpoint.last_error.as_ref()).map(described);
+        let used_up = endpoint
+            .is_rate_used_up
+            .then(|| UpstreamError::RateUsedUp { retry_after: Duration::ZERO }.to_string());
         json!({
             "name": &*endpoint.name,
             "url": endpoint.url,
@@ -292,11 +296,12 @@ fn endpoints(upstream: &Upstream, durations: &Durations) -> serde_json::Value {
             "primary": primary == Some(endpoint.id),
             "head": endpoint.head.map(|head| head.0),
             "last_mismatch": endpoint.last_mismatch,
-            "reason": stranger.or_else(|| endpoint.refusal.as_ref().or(endpoint.last_error.as_ref()).map(described)),
+            "reason": stranger.or(failure).or(used_up),
             "outage_seconds": endpoint.outage.map(|outage| outage.as_secs()),
             "calls": endpoint.totals.calls,
             "errors": endpoint.totals.errors,
             "rate_limited": endpoint.totals.rate_limited,
+            "over_rate": endpoint.totals.over_rate,
             "p50_seconds": quantile(durations.endpoints.get(&endpoint.name), 0.5),
             "p99_seconds": quantile(durations.endpoints.get(&endpoint.name), 0.99),
         })

@@ -62,13 +62,19 @@ pub enum UpstreamError {
         /// The error object as received.
         error: Bytes,
     },
-    /// HTTP 429, or every endpoint is at its rate limit.
+    /// The upstream limits the rate: HTTP 429, or an error object that says so.
     #[error("the upstream limits the rate of requests")]
     RateLimited {
         /// How long to wait before a retry, if known.
         retry_after: Option<Duration>,
         /// The provider's words, without secrets.
         words: Words,
+    },
+    /// The `rate` that the configuration sets for the endpoint is used up; nothing was sent.
+    #[error("the configured rate of this endpoint is used up")]
+    RateUsedUp {
+        /// How long to wait before a retry.
+        retry_after: Duration,
     },
     /// A body whose compression does not match its headers.
     #[error("cannot decompress the answer: {0}")]
@@ -223,7 +229,7 @@ impl UpstreamError {
     pub fn code(&self) -> Code {
         match self {
             Self::TimedOut { .. } => Code::UpstreamTimeout,
-            Self::RateLimited { .. } => Code::RateLimited,
+            Self::RateLimited { .. } | Self::RateUsedUp { .. } => Code::RateLimited,
             Self::Busy => Code::Overloaded,
             Self::Abandoned => Code::Internal,
             Self::Rejected(_) => Code::UpstreamMismatch,
@@ -233,7 +239,7 @@ impl UpstreamError {
     }
 
     /// All reasons, as named in logs and metrics.
-    pub const REASONS: [&str; 18] = [
+    pub const REASONS: [&str; 19] = [
         "connect",
         "disconnected",
         "timeout",
@@ -241,6 +247,7 @@ impl UpstreamError {
         "status",
         "refused",
         "rate_limited",
+        "rate_used_up",
         "decompression",
         "unreadable",
         "wrong_id",
@@ -264,6 +271,7 @@ impl UpstreamError {
             Self::Status { .. } => "status",
             Self::Refused { .. } => "refused",
             Self::RateLimited { .. } => "rate_limited",
+            Self::RateUsedUp { .. } => "rate_used_up",
             Self::Decompression(_) => "decompression",
             Self::Unreadable(_) => "unreadable",
             Self::WrongId => "wrong_id",
@@ -282,7 +290,9 @@ impl UpstreamError {
     /// Returns whether and when a retry makes sense.
     pub fn retry(&self) -> Retry {
         match self {
-            Self::RateLimited { retry_after: Some(after), .. } => Retry::After(*after),
+            Self::RateLimited { retry_after: Some(after), .. } | Self::RateUsedUp { retry_after: after } => {
+                Retry::After(*after)
+            }
             Self::TooLarge { .. } | Self::Busy => Retry::Never,
             Self::NotSent(error) => error.retry(),
             _ => Retry::Elsewhere,
@@ -337,7 +347,7 @@ impl UpstreamError {
     pub(super) fn is_endpoint_failure(&self) -> bool {
         match self {
             Self::NotSent(error) => error.is_endpoint_failure(),
-            Self::TooLarge { .. } | Self::Busy | Self::Abandoned => false,
+            Self::TooLarge { .. } | Self::RateUsedUp { .. } | Self::Busy | Self::Abandoned => false,
             error => error.is_failure(),
         }
     }

@@ -40,6 +40,7 @@ struct MetricFamilies {
     endpoint_calls: Family<(EndpointLabel, Labels<2>), Counter>,
     endpoint_mismatches: Family<(EndpointLabel, Labels<1>), Counter>,
     endpoint_seconds: Family<EndpointLabel, Histogram>,
+    endpoint_over_rate: Family<EndpointLabel, Counter>,
     series: Mutex<BTreeMap<String, EndpointSeries>>,
     seconds: Histogram,
     in_flight: Gauge,
@@ -63,6 +64,8 @@ pub struct EndpointTotals {
     pub errors: u64,
     /// Calls that the endpoint refused because of a rate limit.
     pub rate_limited: u64,
+    /// Calls that Holdfast refused because the configured rate of the endpoint was used up.
+    pub over_rate: u64,
     /// Durations of the requests.
     pub seconds: Snapshot,
 }
@@ -88,6 +91,7 @@ pub(super) struct EndpointMetrics {
     calls: Counter,
     errors: Counter,
     rate_limited: Counter,
+    over_rate: Counter,
     seconds: Histogram,
 }
 
@@ -107,8 +111,8 @@ pub(super) fn outcome(answer: Result<&Answer, &UpstreamError>) -> &'static str {
 
 impl Metrics {
     /// Registers `upstream_calls_total{outcome}`, `endpoint_calls_total{endpoint,method,outcome}`,
-    /// `endpoint_mismatches_total{endpoint,reason}`, `endpoint_seconds{endpoint}`, `upstream_seconds`,
-    /// `upstream_in_flight`, `upstream_hedges_total` and `upstream_hedge_wins_total`.
+    /// `endpoint_mismatches_total{endpoint,reason}`, `endpoint_seconds{endpoint}`, `endpoint_over_rate_total{endpoint}`,
+    /// `upstream_seconds`, `upstream_in_flight`, `upstream_hedges_total` and `upstream_hedge_wins_total`.
     pub fn register(registry: &mut Registry) -> Self {
         let inner = MetricFamilies::default();
         registry.register(
@@ -130,6 +134,11 @@ impl Metrics {
             "endpoint_seconds",
             "Duration of requests to each configured endpoint in seconds",
             inner.endpoint_seconds.clone(),
+        );
+        registry.register(
+            "endpoint_over_rate",
+            "Calls refused because the configured rate of an endpoint was used up",
+            inner.endpoint_over_rate.clone(),
         );
         registry.register(
             "upstream_seconds",
@@ -170,6 +179,7 @@ impl Metrics {
             calls: Counter::default(),
             errors: Counter::default(),
             rate_limited: Counter::default(),
+            over_rate: self.0.endpoint_over_rate.get_or_create_owned(&endpoint_label(name)),
             seconds: self.0.endpoint_seconds.get_or_create_owned(&endpoint_label(name)),
         }
     }
@@ -207,6 +217,7 @@ impl EndpointMetrics {
             calls: self.calls.get(),
             errors: self.errors.get(),
             rate_limited: self.rate_limited.get(),
+            over_rate: self.over_rate.get(),
             seconds: self.seconds.snapshot(),
         }
     }
@@ -214,6 +225,11 @@ impl EndpointMetrics {
     /// Counts a call that the endpoint refused because of a rate limit, with an HTTP status or an error object.
     pub(super) fn rate_limited(&self) {
         self.rate_limited.inc();
+    }
+
+    /// Counts calls that Holdfast refused because the configured rate was used up.
+    pub(super) fn over_rate(&self, calls: u32) {
+        self.over_rate.inc_by(calls.into());
     }
 
     pub(super) fn call_ended(&self, method: &str, answer: Result<&Answer, &UpstreamError>) {
@@ -269,6 +285,7 @@ impl Drop for EndpointMetrics {
                 .remove(&(endpoint_label(&self.name), [("method", method), ("outcome", outcome)]));
         }
         inner.endpoint_seconds.remove(&endpoint_label(&self.name));
+        inner.endpoint_over_rate.remove(&endpoint_label(&self.name));
         for reason in std::mem::take(&mut series_of_name.reasons) {
             inner.endpoint_mismatches.remove(&(endpoint_label(&self.name), [("reason", reason)]));
         }

@@ -82,7 +82,7 @@ function endpoint(told) {
     row({ className: 'endpoint', data: { tone } }, heading(element('div', { className: 'name' }, dot(), name)),
       cell('Calls', whole(told.calls)),
       cell('Errors', count(told.errors), told.calls ? `${percent(told.errors / told.calls)} of ${plural(told.calls, 'call')}` : ''),
-      cell('Rate-limited', count(told.rate_limited)),
+      cell('Rate-limited', count(told.rate_limited), told.over_rate ? `and ${whole(told.over_rate)} refused by Holdfast, because its configured rate was used up` : ''),
       cell('p50', time(told.p50_seconds)),
       cell('p99', time(told.p99_seconds))),
     ...more.map((text) => row({ className: 'more' }, wide(6, '', text))),

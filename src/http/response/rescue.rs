@@ -105,7 +105,9 @@ fn upstream_message(error: &UpstreamError) -> String {
         // This text tells a client that sent a write that it may send the write again.
         UpstreamError::NotSent(error) => format!("{}; the call was not sent", upstream_message(error)),
         UpstreamError::TimedOut { .. } => format!("the upstream is too slow: {error}"),
-        UpstreamError::RateLimited { .. } | UpstreamError::Busy => error.to_string(),
+        UpstreamError::RateLimited { .. } | UpstreamError::RateUsedUp { .. } | UpstreamError::Busy => {
+            error.to_string()
+        }
         UpstreamError::Rejected(mismatch) => {
             format!("the upstream's answer failed verification: {mismatch}")
         }

@@ -113,6 +113,7 @@ impl HeaderSource {
             Ok(Err(
                 error @ (UpstreamError::WrongChain(_)
                 | UpstreamError::RateLimited { .. }
+                | UpstreamError::RateUsedUp { .. }
                 | UpstreamError::Connect(_)
                 | UpstreamError::NotSent(_)),
             )) if full == Some(FullHead::Asked) => return Err(error),

@@ -39,6 +39,9 @@ const RATE_LIMIT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(1_500), n
 /// every node.
 const TRIAL: Duration = Duration::from_secs(1);
 
+/// How long the status shows that the configured rate is used up, and the log does not repeat it.
+const USED_UP_TTL: Duration = Duration::from_secs(60);
+
 /// How long a reported head shows that an endpoint is behind. After that, the endpoint may have caught up.
 const BEHIND_TTL: Duration = Duration::from_secs(2);
 
@@ -56,6 +59,8 @@ pub(super) struct EndpointHealth {
     pub(super) breaker: Breaker,
     pub(super) rate: Option<RateConfig>,
     pub(super) bucket: Option<TokenBucket>,
+    /// Time when a call last failed because the configured rate was used up.
+    used_up: Option<Instant>,
     /// End of the pause after a rate limit.
     paused: Option<Instant>,
     /// Time when the last request began while the endpoint was known to limit the rate.
@@ -103,6 +108,7 @@ impl EndpointHealth {
             breaker: Breaker::new(BREAKER),
             rate,
             bucket: rate.map(bucket),
+            used_up: None,
             paused: None,
             trial: None,
             pause_backoff: RATE_LIMIT_BACKOFF,
@@ -126,8 +132,20 @@ impl EndpointHealth {
     /// Changes the rate limit.
     pub(super) fn set_rate(&mut self, rate: Option<RateConfig>) {
         if self.rate != rate {
-            (self.rate, self.bucket) = (rate, rate.map(bucket));
+            (self.rate, self.bucket, self.used_up) = (rate, rate.map(bucket), None);
         }
+    }
+
+    /// Records that a call failed because the configured rate is used up. Returns whether that is news.
+    pub(super) fn use_up(&mut self, now: Instant) -> bool {
+        let is_news = !self.is_used_up(now);
+        self.used_up = Some(now);
+        is_news
+    }
+
+    /// Returns whether a call failed lately because the configured rate was used up.
+    pub(super) fn is_used_up(&self, now: Instant) -> bool {
+        self.used_up.is_some_and(|at| now < at + USED_UP_TTL)
     }
 
     /// Returns whether the endpoint is known to be behind `block`.

@@ -11,6 +11,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::load::{CompleteOnResponse, Load, PeakEwma};
+use tracing::warn;
 
 use super::{
     super::{
@@ -161,6 +162,7 @@ impl Endpoint {
             outage: health.outage.since().map(|since| since.elapsed()),
             last_mismatch: health.last_mismatch.clone(),
             pause: health.pause_left(Instant::now()),
+            is_rate_used_up: health.is_used_up(Instant::now()),
         }
     }
 
@@ -220,6 +222,29 @@ impl Endpoint {
         drop(health);
         let is_unconfirmed = self.identity.as_ref().is_some_and(|identity| !identity.is_confirmed());
         Availability::Now(Score { lacks_block, is_unconfirmed, failures, load: self.transport.lock().load() })
+    }
+
+    /// Returns the error of calls that cannot wait this long for the endpoint. If the reason is the configured rate, counts
+    /// and logs the calls.
+    pub(in crate::upstream) fn wait_error(
+        &self,
+        calls: u32,
+        requirements: Requirements,
+        wait: Duration,
+    ) -> UpstreamError {
+        let now = Instant::now();
+        let waits = matches!(self.availability(calls, requirements, now), Availability::After(_));
+        let mut health = self.health.lock();
+        if !waits || !health.limit_wait(now).is_zero() {
+            return UpstreamError::RateLimited { retry_after: Some(wait), words: None };
+        }
+        let is_news = health.use_up(now);
+        drop(health);
+        self.metrics.over_rate(calls);
+        if is_news {
+            warn!(endpoint = %self.name, "the configured rate of this endpoint is used up; refusing calls");
+        }
+        UpstreamError::RateUsedUp { retry_after: wait }
     }
 
     /// Sends an identity check to an endpoint that has failed, to see whether it has recovered. This is necessary

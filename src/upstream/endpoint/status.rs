@@ -37,6 +37,8 @@ pub struct EndpointStatus {
     pub outage: Option<Duration>,
     /// The remaining pause after a rate limit.
     pub pause: Duration,
+    /// Whether a call failed in the last minute because the configured rate was used up.
+    pub is_rate_used_up: bool,
 }
 
 /// Status of an endpoint in one word.

@@ -167,7 +167,10 @@ impl Pool {
                 let mut attempted = attempt(&endpoint, &vec![call]).await;
                 Some(attempted.pop().unwrap_or(Err(UpstreamError::Empty)))
             }
-            Err(Some(wait)) => Some(Err(UpstreamError::RateLimited { retry_after: Some(wait), words: None })),
+            Err(Some(wait)) => {
+                let endpoint = self.endpoints.get(id)?;
+                Some(Err(endpoint.wait_error(1, Requirements::default(), wait)))
+            }
             Err(None) => None,
         }
     }
@@ -234,7 +237,7 @@ impl Pool {
     ) -> Result<Arc<Endpoint>, UpstreamError> {
         match self.wait_for(patience, |now, left| self.pick(selection, now, left)).await {
             Ok(endpoint) => Ok(endpoint),
-            Err(Some(wait)) => Err(UpstreamError::RateLimited { retry_after: Some(wait), words: None }),
+            Err(Some(wait)) => Err(self.endpoints.wait_error(selection, wait)),
             Err(None) => Err(self.endpoints.unavailable_reason()),
         }
     }

@@ -111,6 +111,27 @@ impl EndpointSet {
         self.get(id).is_some_and(|endpoint| endpoint.head() >= Some(block))
     }
 
+    /// Returns the error of calls that cannot wait this long for an endpoint.
+    pub(in crate::upstream) fn wait_error(
+        &self,
+        Selection { calls, requirements, tried }: Selection<'_>,
+        wait: Duration,
+    ) -> UpstreamError {
+        let limit = UpstreamError::RateLimited { retry_after: Some(wait), words: None };
+        if !tried.is_empty() {
+            // These calls have an answer or an error from another endpoint.
+            return limit;
+        }
+        let endpoints = self.list.load();
+        let errors = endpoints.iter().map(|endpoint| endpoint.wait_error(calls, requirements, wait));
+        errors.fold(
+            limit,
+            |one, other| {
+                if matches!(other, UpstreamError::RateUsedUp { .. }) { other } else { one }
+            },
+        )
+    }
+
     /// Returns the most informative reason why no endpoint is available.
     pub(in crate::upstream) fn unavailable_reason(&self) -> UpstreamError {
         let endpoints = self.list.load();

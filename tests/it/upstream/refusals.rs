@@ -1,11 +1,14 @@
 //! Providers that refuse calls: the log, `/ready` and `/status` give the provider's own words, and the end of the outage.
 
+use futures_util::future::join_all;
 use holdfast::devchain::Fault;
 use serde_json::{Value, json};
 
 use crate::support::{
     client::{self, Response},
-    eventually, process, upstream,
+    eventually, process,
+    program::file,
+    upstream,
 };
 
 /// Returns the status and the body of a path of the admin listener.
@@ -183,6 +186,39 @@ async fn provider_that_limits_at_the_start_is_rate_limited() {
     }
     node.clear_faults();
     eventually("the provider serves", || async { admin(&process, "/ready").await.1 == "ready\n" }).await;
+}
+
+#[tokio::test]
+async fn used_up_rate_is_named_logged_once_counted_and_shown() {
+    let node = upstream::devchain().blocks(3, 1).run().await;
+    let config = format!(
+        "listen = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\n[[upstream.endpoints]]\nname = 'provider'\nurl = '{}'\n\
+         rate = {{ per_second = 1, burst = 1 }}\n",
+        node.url()
+    );
+    let process = process::serve_file(&file("holdfast.toml", &config)).run().await;
+    let client = process.client();
+    let words = "the configured rate of this endpoint is used up";
+    let mut refused = 0;
+    for _ in 0..2 {
+        for response in join_all((0..20).map(|_| client.call("eth_gasPrice", json!([])))).await {
+            if response.status == 200 {
+                continue;
+            }
+            assert_eq!((response.status.as_u16(), response.code()), (429, Some(-32005)));
+            assert_eq!(response.message(), words);
+            assert!(response.headers.contains_key("retry-after"));
+            refused += 1;
+        }
+    }
+    assert!(refused > 20, "{refused}");
+    assert_eq!(process.said().matches(words).count(), 1, "{}", process.said());
+    assert_eq!(process.metric("holdfast_endpoint_over_rate_total{endpoint=\"provider\"}").await, refused);
+    let report: Value = serde_json::from_str(&admin(&process, "/status").await.1).unwrap();
+    let endpoint = &report["endpoints"][0];
+    assert_eq!((&endpoint["reason"], &endpoint["over_rate"]), (&json!(words), &json!(refused)), "{endpoint}");
+    // The provider limits nothing.
+    assert_eq!((&endpoint["state"], &endpoint["rate_limited"]), (&json!("ok"), &json!(0)), "{endpoint}");
 }
 
 /// Providers do not charge for the chain id, and answer it while they refuse other calls.
