@@ -48,6 +48,7 @@
 //! jsonrpc     packets, calls, ids, replies, errors
 //! listen      bind, accept, TLS, connection limit, timeouts, drain: for http, admin and devchain
 //! secret      values that no log line or error may show
+//! workers     long computations on threads of their own, in which clients take turns
 //! context     context of a call: client, permit, trace, connection
 //! budget      one limit for all bytes in flight, and counts per client
 //! client      identity of a client, and its share of a limit
@@ -93,3 +94,4 @@ pub mod token_bucket;
 pub mod trace;
 pub mod upstream;
 pub mod verify;
+pub mod workers;

@@ -1,11 +1,8 @@
-//! The layers that a call passes on its way to a node, in order.
+//! The upstream as the rest of the program sees it.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use prometheus_client::registry::Registry;
-use tokio::sync::Semaphore;
-use tower::{Service, ServiceBuilder, ServiceExt, layer::layer_fn, service_fn, util::BoxCloneSyncService};
 
 use super::{
     AcceptedAnswer, AcceptedAnswers, Call, Calls, Config, EndpointId, EndpointParts, EndpointStatus,
@@ -13,13 +10,15 @@ use super::{
     identity::PinnedChain,
     pool::{EndpointGauges, Pool, assemble},
 };
-use crate::{eth::BlockNumber, timeout::timeout, verify::Verdict};
+use crate::{eth::BlockNumber, verify::Verdict};
 
-/// The upstream as the rest of the program sees it: all endpoints of one chain.
+/// All endpoints of one chain. Cheap to clone.
+///
+/// A call waits for a slot, then for an endpoint, and is sent again if the answer is none or a wrong one. The module
+/// `endpoint` contains the steps at one endpoint: identity, breaker, rate, time-out, transport, acceptance.
 #[derive(Clone, Debug)]
 pub struct Upstream {
     pool: Arc<Pool>,
-    service: BoxCloneSyncService<Calls, AcceptedAnswers, UpstreamError>,
 }
 
 // === impl Upstream ===
@@ -35,26 +34,14 @@ impl Upstream {
     ) -> Self {
         let pinned_chain = Arc::new(PinnedChain::new(chain_id));
         let endpoints = assemble(Vec::new(), endpoints, Some(&pinned_chain), config, metrics);
-        Self::over(Pool::new(endpoints, pinned_chain, config, metrics.clone()), config)
+        Self { pool: Arc::new(Pool::new(endpoints, pinned_chain, config, metrics.clone())) }
     }
 
     /// Builds the stack in front of one endpoint, without checking its chain identity.
     pub fn single(parts: EndpointParts, config: &Config, metrics: &Metrics) -> Self {
         let endpoints = assemble(Vec::new(), vec![parts], None, config, metrics);
         let pool = Pool::new(endpoints, Arc::new(PinnedChain::new(None)), config, metrics.clone());
-        Self::over(pool, config)
-    }
-
-    fn over(pool: Pool, config: &Config) -> Self {
-        let (in_flight, wait) = (config.max_in_flight, config.max_wait);
-        let pool = Arc::new(pool);
-        let service = ServiceBuilder::new()
-            // Outside the attempts, so that the wait for a slot does not count against their time-out.
-            .layer(layer_fn(|inner| limit_in_flight(inner, in_flight, wait)))
-            // Chooses an endpoint for the calls, and another for those that fail. The module `endpoint` contains the
-            // steps at one endpoint: identity, breaker, rate, time-out, transport, acceptance.
-            .service(dispatch(pool.clone()));
-        Self { pool, service: BoxCloneSyncService::new(service) }
+        Self { pool: Arc::new(pool) }
     }
 
     /// Sends one call.
@@ -62,17 +49,17 @@ impl Upstream {
     /// # Errors
     /// If no endpoint gave an acceptable answer.
     pub async fn call(&self, call: Call) -> Result<AcceptedAnswer, UpstreamError> {
-        self.call_all(vec![call]).await?.pop().unwrap_or(Err(UpstreamError::Empty))
+        self.call_all(vec![call]).await.pop().unwrap_or(Err(UpstreamError::Empty))
     }
 
     /// Sends calls together, as a batch if there are several. A call that must not be sent twice must be sent
     /// [alone](Self::call).
-    ///
-    /// # Errors
-    /// If the request as a whole failed; each call may fail on its own too.
-    pub async fn call_all(&self, calls: Calls) -> Result<AcceptedAnswers, UpstreamError> {
-        let calls = calls.into_iter().map(Call::with_current_context).collect();
-        self.service.clone().oneshot(calls).await
+    pub async fn call_all(&self, calls: Calls) -> AcceptedAnswers {
+        let calls: Calls = calls.into_iter().map(Call::with_current_context).collect();
+        self.pool.primary.check_preferred(&calls);
+        // Boxed, because this future is part of many others, and large.
+        let attempted = Box::pin(self.pool.send(&calls)).await;
+        attempted.into_iter().map(deliver).collect()
     }
 
     /// Returns the chain identity of the endpoints.
@@ -174,57 +161,6 @@ impl Upstream {
     }
 }
 
-/// A layer of the stack. It is cheap to clone, and its future is boxed, which costs little compared to a network call.
-trait CallService:
-    Service<Calls, Response = AcceptedAnswers, Error = UpstreamError, Future: Send>
-    + Clone
-    + Send
-    + Sync
-    + 'static
-{
-}
-
-impl<S> CallService for S where
-    S: Service<Calls, Response = AcceptedAnswers, Error = UpstreamError, Future: Send>
-        + Clone
-        + Send
-        + Sync
-        + 'static
-{
-}
-
-type AnswersFuture = BoxFuture<'static, Result<AcceptedAnswers, UpstreamError>>;
-
-/// Bounds the number of requests in flight and the time that a request waits for a slot.
-fn limit_in_flight(inner: impl CallService, max: usize, wait: Duration) -> impl CallService {
-    let slots = Arc::new(Semaphore::new(max));
-    service_fn(move |calls: Calls| -> AnswersFuture {
-        let (inner, slots) = (inner.clone(), slots.clone());
-        Box::pin(async move {
-            // Calls of the canonical view need no slot. They are few: at most one refresh of each tag at a time.
-            let _slot = if calls.iter().all(|call| call.requirements.for_view) {
-                None
-            } else {
-                let slot = timeout(wait, slots.acquire()).await.map_err(|_| UpstreamError::Busy)?;
-                Some(slot.expect("the semaphore is never closed"))
-            };
-            inner.oneshot(calls).await
-        })
-    })
-}
-
-/// Sends calls to as many endpoints as necessary.
-fn dispatch(pool: Arc<Pool>) -> impl CallService {
-    service_fn(move |calls: Calls| -> AnswersFuture {
-        let pool = pool.clone();
-        Box::pin(async move {
-            pool.primary.check_preferred(&calls);
-            let attempted = pool.send(&calls).await;
-            Ok(attempted.into_iter().map(deliver).collect())
-        })
-    })
-}
-
 /// If no endpoint gave a better answer, the client gets the node's error object, if there is one.
 fn deliver(outcome: Result<AcceptedAnswer, UpstreamError>) -> Result<AcceptedAnswer, UpstreamError> {
     outcome.or_else(|error| error.into_answer().map(AcceptedAnswer::unverified))
@@ -232,7 +168,12 @@ fn deliver(outcome: Result<AcceptedAnswer, UpstreamError>) -> Result<AcceptedAns
 
 #[cfg(test)]
 mod tests {
+    use std::{sync::mpsc, time::Duration};
+
     use bytes::Bytes;
+    use futures_util::FutureExt;
+    use tokio::sync::oneshot;
+    use tower::{service_fn, util::BoxCloneSyncService};
 
     use super::*;
     use crate::{
@@ -240,6 +181,7 @@ mod tests {
         jsonrpc::{Answer, Params},
         upstream::{Answers, EndpointConfig, Health, Transport},
         verify::{self, Check, KnownReceipts, Verifier},
+        workers::Limits,
     };
 
     fn upstream<F>(
@@ -286,6 +228,34 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn answer_that_waits_for_its_check_holds_no_slot() {
+        let config = Config { max_in_flight: 1, ..Config::default() };
+        let upstream = upstream(&config, |_| std::future::ready(Ok(zero())));
+        let limits = Limits { threads: 1, ..Limits::default() };
+        let verifier = Verifier::with_limits(verify::Config::default(), verify::Metrics::default(), limits);
+        let (release, released) = mpsc::sync_channel::<()>(1);
+        let (begins, begun) = oneshot::channel();
+        let busy = verifier.clone();
+        let held = tokio::spawn(async move {
+            let work = move || {
+                begins.send(()).unwrap();
+                released.recv().unwrap();
+            };
+            busy.encode(1, work).await.unwrap();
+        });
+        begun.await.unwrap();
+        let check =
+            Check::new(verifier, Query::new(Part::Block, Tag::Latest), Arc::new(KnownReceipts::default()));
+        let mut checked = Box::pin(upstream.call(call().with_check(check)));
+        assert!(checked.as_mut().now_or_never().is_none());
+        assert!(upstream.call(call()).await.is_ok());
+        assert!(checked.as_mut().now_or_never().is_none());
+        release.send(()).unwrap();
+        held.await.unwrap();
+        assert!(matches!(checked.await, Err(UpstreamError::Rejected(_))));
+    }
+
+    #[tokio::test]
     async fn rejected_answer_is_returned_in_the_error() {
         let upstream = upstream(&Config::default(), |_| std::future::ready(Ok(zero())));
         let verifier = Verifier::new(verify::Config::default(), verify::Metrics::default());
@@ -309,10 +279,8 @@ mod tests {
             config: EndpointConfig { priority, ..EndpointConfig::at("http://test") },
         });
         let endpoints = assemble(Vec::new(), parts.collect(), None, config, &Metrics::default());
-        Upstream::over(
-            Pool::new(endpoints, Arc::new(PinnedChain::new(None)), config, Metrics::default()),
-            config,
-        )
+        let pool = Pool::new(endpoints, Arc::new(PinnedChain::new(None)), config, Metrics::default());
+        Upstream { pool: Arc::new(pool) }
     }
 
     /// A transport that gives the same answer to each call.
@@ -349,7 +317,7 @@ mod tests {
         // A batch that is too large at one endpoint would be too large at any, so it counts against none of them.
         let upstream = in_order([says(too_large(true)), says(result("\"0x0\""))], &Config::default());
         for _ in 0..8 {
-            let answers = upstream.call_all(vec![call(), call()]).await.unwrap();
+            let answers = upstream.call_all(vec![call(), call()]).await;
             assert!(answers.iter().all(Result::is_err), "{answers:?}");
         }
         assert_eq!(upstream.status().0[0].health, Health::Closed);

@@ -7,8 +7,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{Failure, Level, Overdue};
-use crate::{histogram::Histogram, labels::Labels};
+use super::{Failure, Level};
+use crate::{histogram::Histogram, labels::Labels, workers::Overdue};
 
 /// Metrics of verification. The default is not registered with any registry (tests).
 #[derive(Clone, Debug, Default)]
@@ -23,9 +23,6 @@ struct Inner {
     waiting: Gauge,
     seconds: Histogram,
 }
-
-/// Counts a check as waiting for a proof thread until this guard is dropped.
-pub(super) struct Waits(Gauge);
 
 // === impl Metrics ===
 
@@ -87,21 +84,12 @@ impl Metrics {
         self.0.overdue.get_or_create(&[("reason", overdue.as_str())]).inc();
     }
 
-    /// Counts a check as waiting for a proof thread until the guard is dropped.
-    pub(super) fn waits(&self) -> Waits {
-        self.0.waiting.inc();
-        Waits(self.0.waiting.clone())
+    /// Returns the number of checks that wait for a proof thread.
+    pub(super) fn waiting(&self) -> Gauge {
+        self.0.waiting.clone()
     }
 
     pub(super) fn took(&self, elapsed: Duration) {
         self.0.seconds.observe(elapsed);
-    }
-}
-
-// === impl Waits ===
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        self.0.dec();
     }
 }

@@ -47,12 +47,10 @@ mod content;
 mod failure;
 mod logs;
 mod metrics;
-mod overdue;
 mod provability;
 pub mod prove;
 mod restored;
 mod structural;
-mod threads;
 mod verdict;
 mod verified;
 mod verifier;
@@ -66,12 +64,10 @@ pub use self::{
     content::Content,
     failure::{Failure, Part, Reason},
     metrics::Metrics,
-    overdue::Overdue,
     restored::{Doubt, TierVerifier},
     structural::{
         block, block_with_hashes, receipts, single_receipt, single_transaction, single_transaction_at,
     },
-    threads::ProofLimits,
     verdict::{Known, Unproved, Verdict},
     verified::{Level, Origin, Verified},
     verifier::Verifier,

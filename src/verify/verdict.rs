@@ -5,8 +5,11 @@ use std::sync::Arc;
 use alloy_primitives::Bloom;
 use bytes::Bytes;
 
-use super::{Content, Failure, Overdue, Verified};
-use crate::eth::{Block, BlockHash, BlockNumber, IndexedFilter, Receipts};
+use super::{Content, Failure, Verified};
+use crate::{
+    eth::{Block, BlockHash, BlockNumber, IndexedFilter, Receipts},
+    workers::Overdue,
+};
 
 /// Result of the checks of an answer.
 #[derive(Clone, Debug)]

@@ -10,13 +10,12 @@ use tokio::time::Instant;
 use tracing::{debug, error, warn};
 
 use super::{
-    Anchor, Config, Content, Demand, Failure, InForce, Kind, Known, Metrics, OnMismatch, Overdue,
-    ProofLimits, Unproved, Verdict, Verified,
+    Anchor, Config, Content, Demand, Failure, InForce, Kind, Known, Metrics, OnMismatch, Unproved, Verdict,
+    Verified,
     chain_rules::ChainRules,
     logs,
     prove::{self, Proof},
     structural,
-    threads::{Patience, ProofThreads},
 };
 use crate::{
     blocking::WorkPanic,
@@ -24,6 +23,7 @@ use crate::{
         At, Block, BlockNumber, BlockWithHashes, Home, LogsCall, Part, Query, Receipts, SingleTransaction,
     },
     log_throttle::LogThrottle,
+    workers::{Limits, Overdue, Patience, Workers},
 };
 
 /// Size in bytes up to which light checks run in the calling task. Today's largest block with transaction hashes has a
@@ -39,7 +39,7 @@ struct Inner {
     config: Config,
     metrics: Metrics,
     rules: ChainRules,
-    threads: ProofThreads,
+    threads: Workers,
     said: LogThrottle,
 }
 
@@ -55,15 +55,15 @@ enum Judged<T> {
 impl Verifier {
     /// Returns a verifier for a chain that is not known yet.
     pub fn new(config: Config, metrics: Metrics) -> Self {
-        Self::with_limits(config, metrics, ProofLimits::default())
+        Self::with_limits(config, metrics, Limits::default())
     }
 
     /// Like [`new`](Self::new), with other limits for the proof threads.
-    pub fn with_limits(config: Config, metrics: Metrics, limits: ProofLimits) -> Self {
+    pub fn with_limits(config: Config, metrics: Metrics, limits: Limits) -> Self {
         Self(Arc::new(Inner {
             rules: ChainRules::new(&config),
             config,
-            threads: ProofThreads::new(limits, metrics.clone()),
+            threads: Workers::new("proof", limits, metrics.waiting()),
             metrics,
             said: LogThrottle::default(),
         }))

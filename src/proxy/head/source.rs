@@ -212,7 +212,6 @@ impl HeaderSource {
         let calls: Vec<_> = numbers.map(|number| self.call(with_hashes(number), sent)).collect();
         self.metrics.upkeep(calls.len() as u64);
         let answers = self.upstream.call_all(calls).await;
-        let Ok(answers) = answers else { return Vec::new() };
         let shown = answers.into_iter().flatten().filter_map(|accepted| self.shown(accepted.verdict, false));
         shown.map(|shown| self.stored(shown)).collect()
     }

@@ -4,7 +4,10 @@ use std::{fmt, time::Duration};
 
 use futures_util::future::join_all;
 use parking_lot::MutexGuard;
-use tokio::time::{self, Instant};
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{self, Instant},
+};
 use tower::Service;
 use tracing::{Instrument, Span, debug, debug_span, field, info, warn};
 
@@ -35,6 +38,9 @@ const CONFIRM_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of methods named in the span of a batch.
 const MAX_METHODS: usize = 4;
 
+/// A place among the requests in flight, held until the answers have come: their proofs may wait for long.
+pub(in crate::upstream) type Slot = Option<OwnedSemaphorePermit>;
+
 /// Purpose of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
@@ -63,8 +69,8 @@ struct MethodList<'a>(&'a Calls);
 /// Sends calls and checks the answers, once the endpoint's chain identity is confirmed. If the attempt opens a
 /// connection while no older one is in use, the identity is checked again before the answers are accepted, unless such
 /// a check was made shortly before.
-pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> AcceptedAnswers {
-    let Some(identity) = &endpoint.identity else { return ask(endpoint, calls, Purpose::Call).await };
+pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls, slot: Slot) -> AcceptedAnswers {
+    let Some(identity) = &endpoint.identity else { return ask(endpoint, calls, slot, Purpose::Call).await };
     if endpoint.monitor.take_due_recheck(Instant::now()) {
         identity.require_recheck();
     }
@@ -72,7 +78,7 @@ pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> 
         return vec![Err(UpstreamError::NotSent(Box::new(error.into()))); calls.len()];
     }
     let reconnects = endpoint.monitor.reconnects();
-    let attempted = endpoint.monitor.monitor_request(ask(endpoint, calls, Purpose::Call)).await;
+    let attempted = endpoint.monitor.monitor_request(ask(endpoint, calls, slot, Purpose::Call)).await;
     let said_anything = |outcome| matches!(outcome, &Ok(_) | &Err(UpstreamError::Rejected(_)));
     if endpoint.monitor.reconnects() == reconnects || !attempted.iter().any(said_anything) {
         return attempted;
@@ -102,12 +108,12 @@ pub(in crate::upstream) async fn attempt(endpoint: &Endpoint, calls: &Calls) -> 
 
 /// Sends an identity check.
 pub(in crate::upstream) async fn ask_identity(endpoint: &Endpoint, calls: &Calls) -> AcceptedAnswers {
-    ask(endpoint, calls, Purpose::Identity).await
+    ask(endpoint, calls, None, Purpose::Identity).await
 }
 
 /// Sends calls and checks the answers, without confirming the chain identity. Sends nothing during a pause after a rate
 /// limit.
-async fn ask(endpoint: &Endpoint, calls: &Calls, purpose: Purpose) -> AcceptedAnswers {
+async fn ask(endpoint: &Endpoint, calls: &Calls, slot: Slot, purpose: Purpose) -> AcceptedAnswers {
     let now = Instant::now();
     {
         let mut health = endpoint.health.lock();
@@ -133,6 +139,7 @@ async fn ask(endpoint: &Endpoint, calls: &Calls, purpose: Purpose) -> AcceptedAn
         call.origin = origin;
     }
     let answers = send(endpoint, sent, now).instrument(begun.span.clone()).await;
+    drop(slot);
     let attempted = match answers {
         Ok(answers) => {
             let mut accepted = answers.into_iter().zip(calls);

@@ -9,7 +9,7 @@ mod status;
 
 pub use self::status::{EndpointState, EndpointStatus};
 pub(super) use self::{
-    attempt::{ask_identity, attempt},
+    attempt::{Slot, ask_identity, attempt},
     failure::{counts_against_endpoint, is_about_request_size},
     node::Endpoint,
     score::{Availability, Score},

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::{self, Instant};
+use tokio::{
+    sync::Semaphore,
+    time::{self, Instant},
+};
 use tower::retry::budget::{Budget, TpsBudget};
 use tracing::debug;
 
@@ -10,7 +13,7 @@ use super::{
     super::{
         AcceptedAnswer, AcceptedAnswers, Call, Calls, Config, EndpointId, EndpointStatus, Metrics,
         Requirements, UpstreamError,
-        endpoint::{Availability, Endpoint, attempt},
+        endpoint::{Availability, Endpoint, Slot, attempt},
         identity::PinnedChain,
     },
     endpoint_set::{Candidates, EndpointSet, Selection},
@@ -19,7 +22,7 @@ use super::{
     primary::Primary,
     retry::{RetryReason, is_disputed, is_failure, is_null, is_unproved, replaces, retry_reason},
 };
-use crate::{backoff::Backoff, display::seconds};
+use crate::{backoff::Backoff, display::seconds, timeout::timeout};
 
 /// Maximum number of endpoints that a call is sent to.
 const MAX_ATTEMPTS: usize = 3;
@@ -43,7 +46,9 @@ pub(in crate::upstream) struct Pool {
     pub(in crate::upstream) endpoints: Arc<EndpointSet>,
     pub(in crate::upstream) primary: Arc<Primary>,
     retries: TpsBudget,
-    /// How long a call waits for an endpoint at its rate limit.
+    /// Bounds the requests in flight.
+    slots: Arc<Semaphore>,
+    /// How long a call waits for a slot, and for an endpoint at its rate limit.
     max_wait: Duration,
     /// Decides when to send a second request. `None` if hedging is off.
     hedge: Option<Hedge>,
@@ -64,6 +69,7 @@ impl Pool {
             primary: Arc::new(Primary::new(endpoints.clone(), config.max_wait)),
             endpoints,
             retries: TpsBudget::new(RETRY_WINDOW, MIN_RETRIES_PER_SECOND, RETRY_SHARE),
+            slots: Arc::new(Semaphore::new(config.max_in_flight)),
             max_wait: config.max_wait,
             hedge: config.hedge.map(Hedge::new),
             metrics,
@@ -90,8 +96,8 @@ impl Pool {
             };
             let requirements = combined_requirements(sending);
             let selection = Selection { calls: sending.len() as u32, requirements, tried: &tried };
-            let endpoint = match self.select(selection, patience).await {
-                Ok(endpoint) => endpoint,
+            let (slot, endpoint) = match self.enter(selection, patience).await {
+                Ok(entered) => entered,
                 Err(error) => {
                     for at in left {
                         done[at].get_or_insert(Err(error.clone()));
@@ -99,7 +105,7 @@ impl Pool {
                     break;
                 }
             };
-            let attempted = self.attempt(&endpoint, sending, requirements, &mut tried).await;
+            let attempted = self.attempt(&endpoint, sending, slot, requirements, &mut tried).await;
             let failed = |(call, outcome)| is_failure(call, outcome);
             let needs_primary = requirements.primary || requirements.forwarded;
             if (requirements.primary && sending.iter().zip(&attempted).any(failed))
@@ -164,7 +170,7 @@ impl Pool {
         };
         match self.wait_for(self.max_wait, pick).await {
             Ok(endpoint) => {
-                let mut attempted = attempt(&endpoint, &vec![call]).await;
+                let mut attempted = attempt(&endpoint, &vec![call], None).await;
                 Some(attempted.pop().unwrap_or(Err(UpstreamError::Empty)))
             }
             Err(Some(wait)) => {
@@ -181,13 +187,14 @@ impl Pool {
         &self,
         endpoint: &Endpoint,
         calls: &Calls,
+        slot: Slot,
         requirements: Requirements,
         tried: &mut Vec<EndpointId>,
     ) -> AcceptedAnswers {
         tried.push(endpoint.id());
         match &self.hedge {
-            None => attempt(endpoint, calls).await,
-            Some(hedge) => self.hedged(hedge, endpoint, calls, requirements, tried).await,
+            None => attempt(endpoint, calls, slot).await,
+            Some(hedge) => self.hedged(hedge, endpoint, calls, slot, requirements, tried).await,
         }
     }
 
@@ -196,11 +203,12 @@ impl Pool {
         hedge: &Hedge,
         endpoint: &Endpoint,
         calls: &Calls,
+        slot: Slot,
         requirements: Requirements,
         tried: &mut Vec<EndpointId>,
     ) -> AcceptedAnswers {
         // Boxed, because hedging is off by default, and two futures would enlarge every `send`.
-        let first = Box::pin(attempt(endpoint, calls));
+        let first = Box::pin(attempt(endpoint, calls, slot));
         // Calls that require the primary are not hedged, because another endpoint's answer may belong to another
         // branch.
         let may_hedge = calls.iter().all(Call::is_repeatable) && !requirements.primary;
@@ -209,7 +217,7 @@ impl Pool {
             tried.push(other.id());
             self.metrics.hedged();
             debug!(slow = %endpoint.name(), endpoint = %other.name(), after_seconds = seconds(after), "endpoint is slow; sending a hedge request");
-            Some(Box::pin(async move { attempt(&other, calls).await }))
+            Some(Box::pin(async move { attempt(&other, calls, None).await }))
         });
         let HedgeOutcome { attempted, second_won } = hedge.attempt(calls, first, hedge_candidate).await;
         if second_won {
@@ -227,6 +235,22 @@ impl Pool {
         available.retain(|(score, _)| score.is_fit());
         let other = choose(&available)?;
         self.retries.withdraw().then(|| other.clone())
+    }
+
+    /// Waits for a slot and for an endpoint. Calls of the canonical view need no slot. They are few: at most one refresh of
+    /// each tag at a time.
+    async fn enter(
+        &self,
+        selection: Selection<'_>,
+        patience: Duration,
+    ) -> Result<(Slot, Arc<Endpoint>), UpstreamError> {
+        let slot = if selection.requirements.for_view {
+            None
+        } else {
+            let slot = timeout(self.max_wait, self.slots.clone().acquire_owned());
+            Some(slot.await.map_err(|_| UpstreamError::Busy)?.expect("the semaphore is never closed"))
+        };
+        Ok((slot, self.select(selection, patience).await?))
     }
 
     /// Selects an endpoint for these calls that has not been tried. Waits for an endpoint that is at its rate limit.
@@ -302,6 +326,7 @@ fn combined_requirements(calls: &Calls) -> Requirements {
         primary: calls.iter().any(|call| call.requirements.primary),
         forwarded: calls.iter().any(|call| call.requirements.forwarded),
         filter: calls.iter().any(Call::is_filter),
+        for_view: calls.iter().all(|call| call.requirements.for_view),
         ..Requirements::default()
     }
 }

@@ -153,7 +153,7 @@ impl Primary {
         // for it.
         available.retain(|(score, _)| score.is_healthy());
         let other = choose(&available)?;
-        let accepted = attempt(other, &vec![call]).await.pop()?.ok()?;
+        let accepted = attempt(other, &vec![call], None).await.pop()?.ok()?;
         Some((other.id(), accepted.verdict))
     }
 
@@ -186,7 +186,7 @@ impl Primary {
         };
         let (this, calls) = (self.clone(), vec![head.clone().without_context()]);
         tokio::spawn(async move {
-            let attempted = attempt(&first, &calls).await;
+            let attempted = attempt(&first, &calls, None).await;
             let is_healthy = attempted.iter().all(|outcome| outcome.is_ok() && !is_null(outcome));
             let shown = first.head_since(now);
             let mut primary = this.state.lock();

@@ -9,9 +9,9 @@ use holdfast::{
     eth::{Block, BlockHash, BlockNumber, Part, Query, Receipts, Tag},
     jsonrpc::Answer,
     verify::{
-        self, Anchor, Check, Content, Demand, Failure, Kind, Known, OnMismatch, Overdue, Verdict, Verified,
-        Verifier,
+        self, Anchor, Check, Content, Demand, Failure, Kind, Known, OnMismatch, Verdict, Verified, Verifier,
     },
+    workers::Overdue,
 };
 use serde_json::{Value, json};
 use tokio::time;

@@ -13,7 +13,8 @@ use holdfast::{
     devchain::DevChain,
     eth::{Block, BlockHash, BlockNumber, Part, Query, Receipts, Tag},
     jsonrpc::Answer,
-    verify::{Check, Known, OnMismatch, ProofLimits, Verified, Verifier},
+    verify::{Check, Known, OnMismatch, Verified, Verifier},
+    workers::Limits,
 };
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -28,7 +29,7 @@ use crate::support::{
 };
 
 /// One proof thread, and room for one proof in its queue.
-const TINY: ProofLimits = ProofLimits { threads: 1, waiting: 1, bytes: 1 << 20 };
+const TINY: Limits = Limits { threads: 1, waiting: 1, bytes: 1 << 20 };
 
 /// Blocks a proof thread that looks up known content, until the test releases the thread.
 struct Holds {
@@ -83,7 +84,7 @@ impl Held {
 // === impl World ===
 
 impl World {
-    async fn new(on_mismatch: OnMismatch, limits: ProofLimits, change: impl FnOnce(&mut Config)) -> Self {
+    async fn new(on_mismatch: OnMismatch, limits: Limits, change: impl FnOnce(&mut Config)) -> Self {
         let chain = upstream::devchain().config(|config| config.chain_id = 1).blocks(20, 5).chain();
         let mut config = Config::default();
         config.verify.on_mismatch = on_mismatch;

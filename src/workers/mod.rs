@@ -1,9 +1,11 @@
-//! Runs proofs on dedicated threads behind a bounded queue.
+//! Runs long computations on threads of their own, behind a bounded queue in which clients take turns.
 //!
 //! The proof of a block of 300 transactions takes about 20 ms of CPU time. A burst of cache misses could fill all cores
-//! with proofs and delay cache hits. So the proof threads leave one core free (if there are several), run at a lower
-//! priority where the system supports that, and further proofs wait in a queue that is bounded in entries, bytes and
-//! time.
+//! with proofs and delay cache hits. So these threads leave one core free (if there are several), run at a lower
+//! priority where the system supports that, and further jobs wait in a queue that is bounded in entries, bytes and time.
+
+mod overdue;
+mod turns;
 
 use std::{
     sync::{Arc, OnceLock},
@@ -11,61 +13,59 @@ use std::{
     time::Duration,
 };
 
+use prometheus_client::metrics::gauge::Gauge;
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::Instant,
-};
+use tokio::time::Instant;
 use tracing::error;
 
-use super::{metrics::Metrics, overdue::Overdue};
-use crate::{blocking, timeout::timeout};
+pub use self::overdue::Overdue;
+use self::turns::{Turn, Turns};
+use crate::{blocking, context::CallContext, timeout::timeout};
 
-/// Number of bytes per permit of the queue.
-const UNIT: usize = 1 << 10;
-
-/// Niceness of proof threads. At 10, proof threads get about a tenth of a core that other threads keep busy, and an
-/// idle core as a whole.
+/// Niceness of the threads. At 10, they get about a tenth of a core that other threads keep busy, and an idle core as a
+/// whole.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 10;
 
-/// Limits of the proof threads and their queue.
+/// Limits of the threads and their queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProofLimits {
-    /// Number of threads, and maximum number of proofs that run at a time.
+pub struct Limits {
+    /// Number of threads, and maximum number of jobs that run at a time.
     pub threads: usize,
-    /// Maximum number of proofs that wait.
+    /// Maximum number of jobs that wait.
     pub waiting: usize,
-    /// Maximum total size of the waiting answers, in bytes. A larger answer waits alone.
+    /// Maximum total size of what the waiting jobs work on, in bytes. A larger job waits alone.
     pub bytes: usize,
 }
 
-/// How long the caller waits for a proof.
+/// How long the caller waits for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
-    /// At most this long, in the queue and while the proof runs. If the queue is full, the proof fails at once.
+pub enum Patience {
+    /// At most this long, in the queue and while the job runs. If the queue is full, the job fails at once.
     Within(Duration),
     /// As long as it takes, or until the caller's deadline.
     Unlimited,
 }
 
-/// The proof threads and their queue.
+/// The threads and their queue.
 #[derive(Debug)]
-pub(super) struct ProofThreads {
-    limits: ProofLimits,
-    /// The threads, which start with the first proof.
+pub struct Workers {
+    name: &'static str,
+    limits: Limits,
+    /// The threads, which start with the first job.
     pool: OnceLock<Arc<ThreadPool>>,
-    /// One permit per thread. The permits limit the proofs that run at a time: without them, a rayon thread that waits
-    /// for other threads to finish their parts of its block could start another proof on top of its stack.
-    free: Arc<Semaphore>,
-    places: Semaphore,
-    bytes: Semaphore,
-    metrics: Metrics,
+    /// One permit per thread. The permits limit the jobs that run at a time: without them, a rayon thread that waits for
+    /// other threads to finish their parts of its block could start another job on top of its stack.
+    turns: Turns,
+    waiting: Gauge,
 }
 
-// === impl ProofLimits ===
+/// Counts a job as waiting.
+struct Waits<'a>(&'a Gauge);
 
-impl Default for ProofLimits {
+// === impl Limits ===
+
+impl Default for Limits {
     fn default() -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         // Within 2 s, one thread proves about a hundred full blocks or ten thousand transactions.
@@ -73,42 +73,35 @@ impl Default for ProofLimits {
     }
 }
 
-// === impl ProofThreads ===
+// === impl Workers ===
 
-impl ProofThreads {
-    pub(super) fn new(limits: ProofLimits, metrics: Metrics) -> Self {
-        let ProofLimits { threads, waiting, bytes } = limits;
-        Self {
-            limits,
-            pool: OnceLock::new(),
-            free: Arc::new(Semaphore::new(threads)),
-            places: Semaphore::new(waiting),
-            bytes: Semaphore::new(units(bytes)),
-            metrics,
-        }
+impl Workers {
+    /// Returns threads whose names begin with `name`. The gauge counts the jobs that wait.
+    pub fn new(name: &'static str, limits: Limits, waiting: Gauge) -> Self {
+        Self { name, limits, pool: OnceLock::new(), turns: Turns::new(limits), waiting }
     }
 
-    /// Runs `work` on an answer of `size` bytes. Once started, `work` runs to its end, even if the caller stops
-    /// waiting.
+    /// Runs `work` on `size` bytes for the client of the current call. Once started, `work` runs to its end, even if the
+    /// caller stops waiting.
     ///
     /// # Errors
     /// If `work` did not start or end in time, or panicked.
-    pub(super) async fn run<T: Send + 'static>(
+    pub async fn run<T: Send + 'static>(
         &self,
         size: usize,
         patience: Patience,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Overdue> {
         let begun = Instant::now();
-        let free = match self.free.clone().try_acquire_owned() {
-            Ok(free) => free,
-            Err(_) => self.wait(size, patience).await?,
+        let turn = match self.turns.try_take() {
+            Some(turn) => turn,
+            None => self.wait(size, patience).await?,
         };
-        let pool = self.pool.get_or_init(|| Arc::new(start(self.limits.threads))).clone();
+        let pool = self.pool.get_or_init(|| Arc::new(start(self.name, self.limits.threads))).clone();
         // The blocking thread of the tokio runtime only waits for the pool. Without that thread, the paused clock of a
-        // test would advance while a proof runs.
+        // test would advance while a job runs.
         let done = blocking::run(move || {
-            let _free = free;
+            let _turn = turn;
             pool.install(work)
         });
         let done = match patience {
@@ -119,45 +112,47 @@ impl ProofThreads {
             Patience::Unlimited => done.await,
         };
         done.map_err(|died| {
-            error!(%died, "verification of an answer panicked; not caching it (this is a bug)");
+            error!(%died, threads = self.name, "a job panicked (this is a bug)");
             Overdue::Panicked
         })
     }
 
     /// Waits in the queue for a thread.
-    async fn wait(&self, size: usize, patience: Patience) -> Result<OwnedSemaphorePermit, Overdue> {
-        const OPEN: &str = "the semaphore is never closed";
-        let _counted = self.metrics.waits();
-        let free = self.free.clone().acquire_owned();
-        let units = u32::try_from(units(size.min(self.limits.bytes))).unwrap_or(u32::MAX);
-        match patience {
+    async fn wait(&self, size: usize, patience: Patience) -> Result<Turn, Overdue> {
+        let _counted = Waits::new(&self.waiting);
+        let client = CallContext::client();
+        let turn = match patience {
             Patience::Within(limit) => {
-                let _place = self.places.try_acquire().map_err(|_| Overdue::QueueFull)?;
-                let _bytes = self.bytes.try_acquire_many(units).map_err(|_| Overdue::QueueFull)?;
-                let free = timeout(limit, free).await.map_err(|_| Overdue::QueueWait)?;
-                Ok(free.expect(OPEN))
+                timeout(limit, self.turns.take(client, size, false)).await.map_err(|_| Overdue::QueueWait)?
             }
-            Patience::Unlimited => {
-                let _place = self.places.acquire().await.expect(OPEN);
-                let _bytes = self.bytes.acquire_many(units).await.expect(OPEN);
-                Ok(free.await.expect(OPEN))
-            }
-        }
+            Patience::Unlimited => self.turns.take(client, size, true).await,
+        };
+        turn.ok_or(Overdue::QueueFull)
     }
 }
 
-/// Returns the number of permits for an answer of this size.
-fn units(bytes: usize) -> usize {
-    bytes.div_ceil(UNIT)
+// === impl Waits ===
+
+impl<'a> Waits<'a> {
+    fn new(waiting: &'a Gauge) -> Self {
+        waiting.inc();
+        Self(waiting)
+    }
 }
 
-fn start(threads: usize) -> ThreadPool {
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+fn start(name: &'static str, threads: usize) -> ThreadPool {
     let pool = ThreadPoolBuilder::new()
         .num_threads(threads)
-        .thread_name(|at| format!("proof-{at}"))
+        .thread_name(move |at| format!("{name}-{at}"))
         .start_handler(|_| lower_priority())
         .build();
-    pool.expect("proof threads can be spawned")
+    pool.expect("threads can be spawned")
 }
 
 /// Lowers the priority of the current thread, if the system supports that.
@@ -165,7 +160,7 @@ fn lower_priority() {
     // On Linux the priority belongs to the thread. On other systems this would lower the priority of the whole process.
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::nice(NICENESS) {
-        tracing::debug!(%error, "could not lower the priority of a proof thread");
+        tracing::debug!(%error, "could not lower the priority of a thread");
     }
 }
 
@@ -184,14 +179,16 @@ mod tests {
 
     use super::*;
 
+    const UNIT: usize = 1 << 10;
+
     const PATIENCE: Duration = Duration::from_secs(2);
 
     const SHORT: Patience = Patience::Within(PATIENCE);
 
-    const ONE: ProofLimits = ProofLimits { threads: 1, waiting: 1, bytes: 4 * UNIT };
+    const ONE: Limits = Limits { threads: 1, waiting: 1, bytes: 4 * UNIT };
 
-    fn threads(limits: ProofLimits) -> Arc<ProofThreads> {
-        Arc::new(ProofThreads::new(limits, Metrics::default()))
+    fn threads(limits: Limits) -> Arc<Workers> {
+        Arc::new(Workers::new("proof", limits, Gauge::default()))
     }
 
     /// Work that has started, and ends when `release` gets a message.
@@ -200,7 +197,7 @@ mod tests {
         done: task::JoinHandle<Result<(), Overdue>>,
     }
 
-    async fn occupy(threads: &Arc<ProofThreads>) -> Occupied {
+    async fn occupy(threads: &Arc<Workers>) -> Occupied {
         let (release, released) = mpsc::sync_channel::<()>(1);
         let (begins, begun) = oneshot::channel();
         let threads = threads.clone();
@@ -240,7 +237,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_queue_is_bounded_in_bytes() {
-        let threads = threads(ProofLimits { waiting: 9, ..ONE });
+        let threads = threads(Limits { waiting: 9, ..ONE });
         let occupied = occupy(&threads).await;
         // An answer larger than the queue waits alone.
         let mut large = Box::pin(threads.run(1 << 30, SHORT, || 7));
@@ -316,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_runs_on_a_proof_thread_of_low_priority() {
+    async fn work_runs_on_a_named_thread_of_low_priority() {
         let threads = threads(ONE);
         let name = threads.run(1, SHORT, || thread::current().name().map(str::to_owned)).await;
         assert_eq!(name.unwrap().as_deref(), Some("proof-0"));
