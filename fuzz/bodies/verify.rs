@@ -46,7 +46,7 @@ fn receipts(data: &[u8], block: &Verified<Block>) -> Option<Verified<Receipts>> 
     let (filter, mut found) = (LogFilter::default(), Vec::new());
     let index = LogIndex::new(&receipts).expect("proved receipts have logs");
     index
-        .find(&receipts, &IndexedFilter::new(&filter, Disputes::Fail), &mut found)
+        .find(&receipts, &IndexedFilter::new(filter, Disputes::Fail), &mut found)
         .expect("nothing to dispute");
     // `serde_json` refuses deep JSON.
     if let Ok(all) = serde_json::from_slice::<Vec<Value>>(&receipts.all()) {

@@ -8,6 +8,7 @@ use prometheus_client::{
     metrics::{
         counter::{ConstCounter, Counter},
         family::Family,
+        gauge::Gauge,
     },
     registry::Registry,
 };
@@ -95,6 +96,7 @@ struct Inner {
     follow: Counter,
     contrary: Counter,
     alarms: Counter,
+    jobs_waiting: Gauge,
     deflated: Counter,
     logs: Family<Labels<2>, Counter>,
 }
@@ -153,6 +155,7 @@ impl Default for Inner {
             follow: Counter::default(),
             contrary: Counter::default(),
             alarms: Counter::default(),
+            jobs_waiting: Gauge::default(),
             deflated: Counter::default(),
             logs: Family::default(),
         }
@@ -187,8 +190,8 @@ impl Inner {
 impl Metrics {
     /// Registers `calls_total{method,outcome}`, `call_seconds{from}`, `memory_bytes_total`, `heads_total{reason}`,
     /// `view_refreshes_total{tag,outcome}`, `reorgs_total{kind,depth}`, `upkeep_calls_total`, `follow_calls_total`,
-    /// `upstream_calls_saved_total`, `contrary_answers_total`, `finality_alarms_total`, `contents_deflated_total` and
-    /// `log_calls_total{source,proof}`.
+    /// `upstream_calls_saved_total`, `contrary_answers_total`, `finality_alarms_total`, `contents_deflated_total`,
+    /// `jobs_waiting` and `log_calls_total{source,proof}`.
     pub fn register(registry: &mut Registry) -> Self {
         let inner = Inner::default();
         registry.register("calls", "Client calls, by method and outcome", inner.calls.clone());
@@ -232,6 +235,11 @@ impl Metrics {
             "Upstream answers that contradicted the view of the chain even after a refresh, and entries of cache tiers that contradicted it",
             inner.contrary.clone(),
         );
+        registry.register(
+            "jobs_waiting",
+            "Searches of logs and encodings of raw content that wait for a thread",
+            inner.jobs_waiting.clone(),
+        );
         registry.register("finality_alarms", "Finalized blocks that changed", inner.alarms.clone());
         registry.register(
             "contents_deflated",
@@ -247,6 +255,11 @@ impl Metrics {
         let metrics = Self(Arc::new(inner));
         registry.register_collector(Box::new(Saved(metrics.clone())));
         metrics
+    }
+
+    /// Returns the number of computations that wait for a thread.
+    pub(crate) fn jobs_waiting(&self) -> Gauge {
+        self.0.jobs_waiting.clone()
     }
 
     /// Returns the totals since the start.

@@ -13,7 +13,7 @@ use super::{
         admit::AdmitLayer, cached::CachedLayer, composed::ComposedLayer, deadline::DeadlineLayer,
         measure::MeasureLayer, raw::RawTools,
     },
-    logs::{IndexingLimit, LogTools},
+    logs::LogTools,
     lookup::{CacheLookup, CacheState},
     miss::{
         answer::Answerer, content::ContentAnswerer, deflate::Deflater, existing::KnownToExist,
@@ -24,6 +24,7 @@ use super::{
     reloadable::Reloadable,
     tiers::TierSync,
 };
+use crate::workers::{Limits, Workers};
 
 /// A proxy, and the handles to inspect and change it.
 #[derive(Debug)]
@@ -77,7 +78,9 @@ pub fn proxy(
     let answerer = Answerer::new(content, concurrency.clone());
     let reloadable = Reloadable::new(config, view.clone());
     let deflater = Deflater::new();
-    let raw = RawTools::new(verifier.clone(), view.clone(), concurrency.clone());
+    // Apart from the proof threads, whose queue is for answers that enter the cache.
+    let workers = Arc::new(Workers::new("work", Limits::default(), metrics.jobs_waiting()));
+    let raw = RawTools::new(verifier.clone(), view.clone(), concurrency.clone(), workers.clone());
     let logs = LogTools {
         limits: config.logs,
         lookup: lookup.clone(),
@@ -85,7 +88,7 @@ pub fn proxy(
         forwarder,
         loader: loader.clone(),
         concurrency,
-        indexing: IndexingLimit::default(),
+        workers,
     };
     let responder = Responder::new(answerer, upstream, verifier.clone(), deflater.clone());
     // Components that serve no client calls.

@@ -34,7 +34,7 @@ pub(super) fn check(
         is_canonical(log.home, known)?;
     }
     // Where nodes differ, the receipts do not tell what this node should answer.
-    let filter = IndexedFilter::new(&call.filter, Disputes::Fail);
+    let filter = IndexedFilter::new(call.filter.clone(), Disputes::Fail);
     for logs in logs.chunk_by(|one, other| one.home == other.home) {
         fits_block(&filter, result, logs, known, is_ethereum)?;
     }
@@ -69,7 +69,7 @@ fn is_canonical(Home { block, number }: Home, known: &dyn Known) -> Result<(), F
 
 /// Compares all logs of one block with the bloom and with the receipts of the block, if those are proved.
 fn fits_block(
-    filter: &IndexedFilter<'_>,
+    filter: &IndexedFilter,
     result: &Bytes,
     logs: &[Log],
     known: &dyn Known,

@@ -61,7 +61,7 @@ pub trait Known: Send + Sync {
     }
 
     /// Returns the logs of the block with this hash that match, if the cache has an index of its proved receipts.
-    fn indexed_logs(&self, _: BlockHash, _: &IndexedFilter<'_>) -> Option<Vec<Bytes>> {
+    fn indexed_logs(&self, _: BlockHash, _: &IndexedFilter) -> Option<Vec<Bytes>> {
         None
     }
 

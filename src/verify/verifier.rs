@@ -126,18 +126,6 @@ impl Verifier {
         self.demands_proof(Kind::Header) && self.rejects()
     }
 
-    /// Encodes content of `size` bytes on the proof threads.
-    ///
-    /// # Errors
-    /// If the encoding does not end in time, or panics.
-    pub async fn encode<T: Send + 'static>(
-        &self,
-        size: usize,
-        encode: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Overdue> {
-        self.prove_apart(size, self.patience(), encode).await
-    }
-
     /// Returns the demands in force, and the reason for them.
     pub fn in_force(&self) -> InForce {
         self.0.rules.in_force()

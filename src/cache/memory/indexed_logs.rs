@@ -51,7 +51,7 @@ impl IndexedLogs {
     ///
     /// # Errors
     /// If the index does not tell which logs match.
-    pub fn find(&self, filter: &IndexedFilter<'_>, found: &mut Vec<Bytes>) -> Result<(), Unsearchable> {
+    pub fn find(&self, filter: &IndexedFilter, found: &mut Vec<Bytes>) -> Result<(), Unsearchable> {
         if !self.index.may_match(filter) {
             return Ok(());
         }

@@ -65,7 +65,7 @@ impl Known for KnownAt {
         proved_bloom(&self.cache, hash)
     }
 
-    fn indexed_logs(&self, hash: BlockHash, filter: &IndexedFilter<'_>) -> Option<Vec<Bytes>> {
+    fn indexed_logs(&self, hash: BlockHash, filter: &IndexedFilter) -> Option<Vec<Bytes>> {
         let index = self.cache.log_index(hash).filter(|index| index.level() == Level::Proved)?;
         let mut found = Vec::new();
         index.find(filter, &mut found).ok().map(|()| found)

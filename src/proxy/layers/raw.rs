@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use tokio::sync::Semaphore;
 use tower::Service;
 
 use super::raw_content::{Named, WholeContent, is_lacking, is_nothing, quoted, unknown};
@@ -25,14 +24,11 @@ use crate::{
         head::{SharedView, Since},
     },
     verify::{Failure, Verifier, prove::raw},
+    workers::{Patience, Workers},
 };
 
 /// Number of times that content is encoded for one call, if the chain changes meanwhile.
 const MAX_ATTEMPTS: usize = 3;
-
-/// Number of blocks and receipt lists that are encoded at a time. Others wait here, and not in the queue of the proof
-/// threads, whose places are for answers that enter the cache.
-const AT_A_TIME: usize = 2;
 
 /// Bytes of encoded blocks and receipts to keep. Encoding proves the content again, so without them each repetition of a
 /// call would cost as much CPU as the first. A few blocks are enough, because clients read each block once.
@@ -44,7 +40,7 @@ pub(crate) struct RawTools {
     verifier: Verifier,
     view: Arc<SharedView>,
     concurrency: ClientConcurrency,
-    places: Arc<Semaphore>,
+    workers: Arc<Workers>,
     /// Encoded blocks and receipts by block hash. They never change.
     encoded: moka::sync::Cache<(RawForm, BlockHash), Bytes>,
 }
@@ -68,22 +64,22 @@ enum Unencoded {
 // === impl RawTools ===
 
 impl RawTools {
-    pub(crate) fn new(verifier: Verifier, view: Arc<SharedView>, concurrency: ClientConcurrency) -> Self {
-        let places = Arc::new(Semaphore::new(AT_A_TIME));
+    pub(crate) fn new(
+        verifier: Verifier,
+        view: Arc<SharedView>,
+        concurrency: ClientConcurrency,
+        workers: Arc<Workers>,
+    ) -> Self {
         let encoded = moka::sync::Cache::builder()
             .weigher(|_, encoded: &Bytes| u32::try_from(encoded.len()).unwrap_or(u32::MAX))
             .max_capacity(ENCODED)
             .build();
-        Self { verifier, view, concurrency, places, encoded }
+        Self { verifier, view, concurrency, workers, encoded }
     }
 
-    /// Encodes a block or a list of receipts on the proof threads.
+    /// Encodes a block or a list of receipts, on threads that clients use in turn.
     async fn encode_whole(&self, caller: &Caller, whole: WholeContent) -> Result<Bytes, Unencoded> {
-        let encoding = async {
-            // Nothing closes this semaphore.
-            let _place = self.places.acquire().await;
-            self.verifier.encode(whole.len(), move || whole.encode()).await
-        };
+        let encoding = self.workers.run(whole.len(), Patience::Unlimited, move || whole.encode());
         let encoded = self.concurrency.within(caller.client, encoding).await;
         Ok(encoded.map_err(|_| CallError::Overloaded)??)
     }

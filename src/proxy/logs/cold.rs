@@ -33,7 +33,7 @@ pub(super) struct Cold<'a, C> {
     pub(super) tools: &'a LogTools,
     pub(super) request: &'a Request,
     pub(super) call: &'a LogsCall,
-    pub(super) search: &'a Search<'a>,
+    pub(super) search: &'a Arc<Search>,
 }
 
 /// Result of fetching a block and its receipts.

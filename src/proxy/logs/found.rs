@@ -90,6 +90,11 @@ impl Joined {
         Err(CallError::TooManyLogs { over, first: self.first, last: BlockNumber(at.0 - 1) })
     }
 
+    /// Returns the size of the answer in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.bytes
+    }
+
     /// Returns the answer.
     pub(super) fn answer(self) -> Answered {
         let outcome = Outcome::Logs(self.source, self.proof);

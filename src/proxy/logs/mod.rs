@@ -24,7 +24,4 @@ mod reader;
 mod search;
 mod tools;
 
-pub(super) use self::{
-    reader::LogReader,
-    tools::{IndexingLimit, LogTools},
-};
+pub(super) use self::{reader::LogReader, tools::LogTools};

@@ -1,9 +1,8 @@
 //! Finds the logs of a range, block by block.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use tokio::{task, time::Instant};
 use tower::Service;
 
 use super::{
@@ -50,12 +49,14 @@ const MAX_LOADED: usize = 1000;
 /// Number of fetches of one call at a time.
 const AT_A_TIME: usize = 8;
 
-/// Time after which other tasks of the same thread get a turn. Most blocks take a microsecond; a filter whose values end
-/// like those of many logs takes a hundred times as long.
-const STRETCH: Duration = Duration::from_micros(200);
+/// Number of cached blocks that are searched before another client gets its turn.
+const BLOCKS_A_TURN: usize = 256;
 
-/// Number of cached blocks that are searched between two looks at the clock.
-const AT_A_STRETCH: usize = 8;
+/// Number of blocks of a range that cost a client as much as a call.
+const BLOCKS_A_CALL: usize = 1000;
+
+/// Size in bytes of an answer that is joined in the calling task.
+const SMALL: usize = 256 << 10;
 
 /// Result of one plan.
 pub(super) enum Attempt {
@@ -152,6 +153,7 @@ where
     /// # Errors
     /// If the upstream fails, a limit is exceeded, or no proof is possible where one is demanded.
     pub(super) async fn find(&mut self, since: Stamp) -> Result<Option<Attempt>, CallError> {
+        self.cold.charge(self.blocks.len() / BLOCKS_A_CALL)?;
         self.search().await?;
         self.load(since).await;
         let cold = self.cold();
@@ -199,25 +201,29 @@ where
     /// # Errors
     /// If the cached blocks alone have too many logs.
     async fn search_indexed(&mut self) -> Result<Vec<Arc<Verified<Receipts>>>, CallError> {
-        let (cold, limits) = (&self.cold, self.cold.tools.limits);
+        let max = self.cold.tools.limits.max_results;
         let first = self.blocks.first().map_or(BlockNumber(0), |block| block.number);
-        let (mut unindexed, mut results) = (Vec::new(), 0);
-        let mut begun = Instant::now();
-        for (at, block) in self.blocks.iter_mut().enumerate() {
-            match block.hash.filter(|_| block.found.is_none()).map(|hash| cold.search.block(hash)) {
-                Some(Searched::Found(found)) => block.found = Some(found),
-                Some(Searched::Unindexed(receipts)) => unindexed.push(receipts),
-                Some(Searched::Disputed) => block.is_disputed = true,
-                Some(Searched::Cold) | None => {}
+        let unknown = self.blocks.iter().enumerate().filter(|(_, block)| block.found.is_none());
+        let unknown: Vec<_> = unknown.filter_map(|(at, block)| Some((at, block.hash?))).collect();
+        let mut unindexed = Vec::new();
+        for turn in unknown.chunks(BLOCKS_A_TURN) {
+            let hashes = turn.iter().map(|(_, hash)| *hash).collect();
+            for ((at, _), searched) in turn.iter().zip(self.cold.search.blocks(hashes).await?) {
+                let block = &mut self.blocks[*at];
+                match searched {
+                    Searched::Found(found) => block.found = Some(found),
+                    Searched::Unindexed(receipts) => unindexed.push(receipts),
+                    Searched::Disputed => block.is_disputed = true,
+                    Searched::Cold => {}
+                }
             }
-            results += block.found.as_ref().map_or(0, |found| found.logs.len());
-            if results > limits.max_results && at > 0 {
-                let (over, last) = (LogLimit::Results(limits.max_results), BlockNumber(block.number.0 - 1));
-                return Err(CallError::TooManyLogs { over, first, last });
-            }
-            if at % AT_A_STRETCH == AT_A_STRETCH - 1 && begun.elapsed() >= STRETCH {
-                task::yield_now().await;
-                begun = Instant::now();
+            let mut results = 0;
+            for (at, Planned { number, found, .. }) in self.blocks.iter().enumerate() {
+                results += found.as_ref().map_or(0, |found| found.logs.len());
+                if results > max && at > 0 {
+                    let (over, last) = (LogLimit::Results(max), BlockNumber(number.0 - 1));
+                    return Err(CallError::TooManyLogs { over, first, last });
+                }
             }
         }
         Ok(unindexed)
@@ -476,7 +482,8 @@ where
     ///
     /// # Errors
     /// If there are too many.
-    pub(super) fn join(self) -> Result<Answered, CallError> {
+    pub(super) async fn join(self) -> Result<Answered, CallError> {
+        let tools = self.cold.tools;
         let first = self.blocks.first().map_or(BlockNumber(0), |block| block.number);
         let mut joined = Joined::new(self.cold.tools.limits, first);
         for Planned { number, found, .. } in self.blocks {
@@ -490,6 +497,9 @@ where
             };
             joined.add(number, found)?;
         }
-        Ok(joined.answer())
+        match joined.len() {
+            ..=SMALL => Ok(joined.answer()),
+            size => tools.apart(size, || joined.answer()).await,
+        }
     }
 }

@@ -164,7 +164,7 @@ where
         call: &LogsCall,
         hash: BlockHash,
     ) -> Result<Attempt, CallError> {
-        let search = Search::new(&self.tools, &call.filter);
+        let search = Search::new(self.tools.clone(), call.filter.clone());
         let cold = Cold { content: &self.content, tools: &self.tools, request, call, search: &search };
         let walked = match cold.searched(hash).await {
             Searched::Found(found) => Walked::Found { link: None, home: hash, found },
@@ -259,7 +259,7 @@ where
         let tools = &self.tools;
         let (since, first) = (range.since, range.first);
         let last = BlockNumber(first.0 + range.blocks.len() as u64 - 1);
-        let search = Search::new(tools, &call.filter);
+        let search = Search::new(tools.clone(), call.filter.clone());
         let cold = Cold { content: &self.content, tools, request, call, search: &search };
         let mut plan = RangePlan::new(cold, range);
         if let Some(attempt) = plan.find(since).await? {
@@ -294,7 +294,7 @@ where
         if let Some((number, block)) = plan.named().last().filter(|_| plan.is_forwarded()) {
             tools.view().tell(Home { number, block });
         }
-        plan.join().map(Attempt::Answered)
+        plan.join().await.map(Attempt::Answered)
     }
 
     /// Returns a bound of a range; `None` if only the node knows the block of its tag.

@@ -11,16 +11,20 @@ use crate::{
     eth::{BlockHash, BlockNumber, Disputes, FilterBlooms, IndexedFilter, LogFilter, LogIndex, Receipts},
     proxy::{
         call::outcome::{LogProof, LogSource},
+        error::CallError,
         head::known::proved_bloom,
     },
     verify::{Demand, Kind, Level, Verified},
 };
 
+/// Number of cached blocks that are searched in the calling task, which takes a few microseconds each.
+const INLINE: usize = 8;
+
 /// A search for the logs that match one filter.
 #[derive(Debug)]
-pub(super) struct Search<'a> {
-    tools: &'a LogTools,
-    filter: IndexedFilter<'a>,
+pub(super) struct Search {
+    tools: LogTools,
+    filter: IndexedFilter,
     /// `None` on other chains than Ethereum's, where some logs are in no bloom.
     blooms: OnceLock<Option<FilterBlooms>>,
     /// Demand on receipts.
@@ -41,16 +45,37 @@ pub(super) enum Searched {
 
 // === impl Search ===
 
-impl<'a> Search<'a> {
-    pub(super) fn new(tools: &'a LogTools, filter: &'a LogFilter) -> Self {
+impl Search {
+    pub(super) fn new(tools: LogTools, filter: LogFilter) -> Arc<Self> {
         // Where clients get proved data only, the node's opinion does not count.
         let disputes = if tools.must_prove() { Disputes::AsGeth } else { Disputes::Fail };
-        Self {
-            tools,
+        Arc::new(Self {
             filter: IndexedFilter::new(filter, disputes),
             blooms: OnceLock::new(),
             demand: tools.verifier().demands(Kind::Receipts),
-        }
+            tools,
+        })
+    }
+
+    /// Searches the cached content of blocks, until more logs are found than an answer may have.
+    pub(super) async fn blocks(self: &Arc<Self>, hashes: Vec<BlockHash>) -> Result<Vec<Searched>, CallError> {
+        let search = self.clone();
+        let is_short = hashes.len() <= INLINE;
+        let work = move || {
+            let mut found = 0;
+            let mut searched = Vec::with_capacity(hashes.len());
+            for hash in hashes {
+                searched.push(search.block(hash));
+                if let Some(Searched::Found(block)) = searched.last() {
+                    found += block.logs.len();
+                }
+                if found > search.tools.limits.max_results {
+                    break;
+                }
+            }
+            searched
+        };
+        if is_short { Ok(work()) } else { self.tools.apart(0, work).await }
     }
 
     /// Searches the cached content of a block.

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
-
 use crate::{
     cache::IndexedLogs,
     chain::{Link, Stamp},
@@ -18,11 +16,8 @@ use crate::{
     },
     upstream::UpstreamError,
     verify::{Kind, Verified, Verifier},
+    workers::{Patience, Workers},
 };
-
-/// Number of receipt lists that are indexed at a time. Others wait here, and not in the queue of the proof threads,
-/// whose places are for answers that enter the cache.
-const AT_A_TIME: usize = 2;
 
 /// The components that find logs.
 #[derive(Clone, Debug)]
@@ -33,19 +28,7 @@ pub(crate) struct LogTools {
     pub(crate) forwarder: Forwarder,
     pub(crate) loader: Arc<Loader>,
     pub(crate) concurrency: ClientConcurrency,
-    pub(crate) indexing: IndexingLimit,
-}
-
-/// Limits the number of receipt lists that are indexed at a time.
-#[derive(Clone, Debug)]
-pub(crate) struct IndexingLimit(Arc<Semaphore>);
-
-// === impl IndexingLimit ===
-
-impl Default for IndexingLimit {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(AT_A_TIME)))
-    }
+    pub(crate) workers: Arc<Workers>,
 }
 
 // === impl LogTools ===
@@ -84,12 +67,22 @@ impl LogTools {
         tracker.head().is_some_and(|head| head.number.0 < number.0.saturating_add(window))
     }
 
-    /// Indexes the logs of receipts on the proof threads, and stores the indexes. Receipts in an unknown form get none.
+    /// Runs a computation on threads that clients use in turn, so that it delays no hit.
+    ///
+    /// # Errors
+    /// If it panicked.
+    pub(super) async fn apart<T: Send + 'static>(
+        &self,
+        size: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, CallError> {
+        self.workers.run(size, Patience::Unlimited, work).await.map_err(|_| CallError::Overloaded)
+    }
+
+    /// Indexes the logs of receipts, and stores the indexes. Receipts in an unknown form get none.
     pub(super) async fn index(&self, receipts: Vec<Arc<Verified<Receipts>>>) {
-        // One block at a time, so that calls for many blocks do not hold up others, and an abandoned call stops soon.
+        // One block at a time, so that clients take turns, and an abandoned call stops soon.
         for receipts in receipts {
-            // Nothing closes this semaphore.
-            let _place = self.indexing.0.acquire().await;
             let (cache, size) = (self.state().cache.clone(), receipts.all().len());
             let index = move || {
                 if let Ok(index) = IndexedLogs::new(&receipts) {
@@ -97,7 +90,7 @@ impl LogTools {
                 }
             };
             // Without an index, the block stays cold.
-            let _ = self.verifier().encode(size, index).await;
+            let _ = self.apart(size, index).await;
         }
     }
 
