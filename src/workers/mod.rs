@@ -9,7 +9,6 @@ mod turns;
 
 use std::{
     sync::{Arc, OnceLock},
-    thread,
     time::Duration,
 };
 
@@ -18,25 +17,14 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::time::Instant;
 use tracing::error;
 
-pub use self::overdue::Overdue;
 use self::turns::{Turn, Turns};
+pub use self::{overdue::Overdue, turns::Limits};
 use crate::{blocking, context::CallContext, timeout::timeout};
 
 /// Niceness of the threads. At 10, they get about a tenth of a core that other threads keep busy, and an idle core as a
 /// whole.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 10;
-
-/// Limits of the threads and their queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Number of threads, and maximum number of jobs that run at a time.
-    pub threads: usize,
-    /// Maximum number of jobs that wait.
-    pub waiting: usize,
-    /// Maximum total size of what the waiting jobs work on, in bytes. A larger job waits alone.
-    pub bytes: usize,
-}
 
 /// How long the caller waits for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,16 +50,6 @@ pub struct Workers {
 
 /// Counts a job as waiting.
 struct Waits<'a>(&'a Gauge);
-
-// === impl Limits ===
-
-impl Default for Limits {
-    fn default() -> Self {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        // Within 2 s, one thread proves about a hundred full blocks or ten thousand transactions.
-        Self { threads: cores.saturating_sub(1).max(1), waiting: 512, bytes: 64 << 20 }
-    }
-}
 
 // === impl Workers ===
 
@@ -172,6 +150,7 @@ mod tests {
             mpsc,
         },
         task::{Context, Waker},
+        thread,
     };
 
     use futures_util::FutureExt;

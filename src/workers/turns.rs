@@ -3,16 +3,27 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
+    thread,
 };
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::Limits;
 use crate::client::Client;
 
 /// Part of the queue that one client may fill. An address that many clients share may fill all of it.
 const CLIENT_PART: usize = 4;
+
+/// Limits of the threads and their queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Number of threads, and maximum number of jobs that run at a time.
+    pub threads: usize,
+    /// Maximum number of jobs that wait.
+    pub waiting: usize,
+    /// Maximum total size of what the waiting jobs work on, in bytes. A larger job waits alone.
+    pub bytes: usize,
+}
 
 /// Permits for jobs, and the queue of the jobs that wait for one. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -46,6 +57,16 @@ struct Place<'a> {
     turns: &'a Turns,
     client: Option<Client>,
     id: u64,
+}
+
+// === impl Limits ===
+
+impl Default for Limits {
+    fn default() -> Self {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        // Within 2 s, one thread proves about a hundred full blocks or ten thousand transactions.
+        Self { threads: cores.saturating_sub(1).max(1), waiting: 512, bytes: 64 << 20 }
+    }
 }
 
 // === impl Turns ===
