@@ -14,6 +14,7 @@
 //! error       reasons why the program cannot start
 //! report      /status, /ready and the counts of the page
 //! tasks       the number of tasks
+//! file_limit  the limit on open files
 //! dev_chain   a development chain as an upstream in this process
 //! ```
 
@@ -22,6 +23,7 @@ mod build;
 mod demo;
 mod dev_chain;
 mod error;
+mod file_limit;
 mod in_process;
 mod reload;
 mod report;
@@ -33,6 +35,7 @@ pub use self::{
     build::check,
     demo::{Demo, DemoError, Exchange, Score, StagedReorg},
     error::StartError,
+    file_limit::raise_file_limit,
     in_process::InProcess,
     start::{App, AppBuilder},
 };

@@ -20,6 +20,7 @@ use super::{
     assemble::{Assembly, Supplied, assemble},
     build,
     error::StartError,
+    file_limit::raise_file_limit,
     in_process::InProcess,
     reload::{self, Reload},
     report::{self, StatusReport},
@@ -32,7 +33,7 @@ use crate::{
     devchain::DevChain,
     display::seconds,
     http::{Access, HostCheck},
-    listen::{self, Listener, Tls, raise_file_limit},
+    listen::{self, Listener, Tls},
     proxy::Proxy,
     upstream::{EndpointConfig, EndpointParts, Identity, InProcessTransport},
     verify::Verifier,
@@ -326,7 +327,7 @@ impl App {
 fn connections_that_fit(config: &Config) -> listen::Config {
     let beside = (config.upstream.max_in_flight + ADMIN_CONNECTIONS) as u64 + OTHER_FILES;
     let wanted = config.connections.max as u64;
-    let files = raise_file_limit(wanted + beside).soft.unwrap_or(u64::MAX);
+    let files = raise_file_limit(wanted + beside).unwrap_or(u64::MAX);
     // If the limit on open files is too low, connections still get at least two thirds of the files.
     let fit = files.saturating_sub(beside).max(files - files / 3).min(wanted).max(1);
     if fit < wanted {

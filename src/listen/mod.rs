@@ -22,14 +22,12 @@
 //! tls                certificates
 //! handshake_failure  reasons why a handshake fails
 //! peer               the address of a peer
-//! file_limit         the limit on open files
 //! ```
 
 mod accept;
 mod activity;
 mod config;
 mod connection;
-mod file_limit;
 mod handshake;
 mod handshake_failure;
 mod linger;
@@ -43,7 +41,6 @@ mod tls;
 pub use self::{
     accept::{BindError, Listener},
     config::Config,
-    file_limit::{FileLimit, raise_file_limit},
     metrics::Metrics,
     peer::Peer,
     request_body::RequestBody,

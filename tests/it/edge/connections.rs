@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use holdfast::{devchain::Fault, listen::raise_file_limit};
+use holdfast::{app::raise_file_limit, devchain::Fault};
 use serde_json::json;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},

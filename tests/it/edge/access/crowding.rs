@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use holdfast::{devchain::Fault, listen::raise_file_limit};
+use holdfast::{app::raise_file_limit, devchain::Fault};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
