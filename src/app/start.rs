@@ -33,7 +33,7 @@ use crate::{
     devchain::DevChain,
     display::seconds,
     http::{Access, HostCheck},
-    listen::{self, Listener, Tls},
+    listen::{self, Listener, Tls, most_files},
     proxy::Proxy,
     upstream::{EndpointConfig, EndpointParts, Identity, InProcessTransport},
     verify::Verifier,
@@ -325,15 +325,17 @@ impl App {
 
 /// Raises the limit on open files to fit `connections.max`, or lowers `connections.max` to fit the limit.
 fn connections_that_fit(config: &Config) -> listen::Config {
-    let beside = (config.upstream.max_in_flight + ADMIN_CONNECTIONS) as u64 + OTHER_FILES;
+    let beside = config.upstream.max_in_flight as u64 + most_files(ADMIN_CONNECTIONS as u64) + OTHER_FILES;
     let wanted = config.connections.max as u64;
-    let files = raise_file_limit(wanted + beside).unwrap_or(u64::MAX);
+    let needed = most_files(wanted) + beside;
+    let files = raise_file_limit(needed).unwrap_or(u64::MAX);
     // If the limit on open files is too low, connections still get at least two thirds of the files.
-    let fit = files.saturating_sub(beside).max(files - files / 3).min(wanted).max(1);
+    let left = files.saturating_sub(beside).max(files - files / 3);
+    let fit = if files < needed { (left / 7 * 4).clamp(1, wanted) } else { wanted };
     if fit < wanted {
         warn!(
             files,
-            needed = wanted + beside,
+            needed,
             connections = fit,
             "limit on open files too low for connections.max; accepting fewer connections (raise ulimit -n or LimitNOFILE)"
         );

@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     future::Future,
-    io,
+    io::{self, ErrorKind},
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::Duration,
@@ -13,7 +13,8 @@ use futures_util::FutureExt;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
-    time::{self, Instant},
+    task,
+    time::{self, MissedTickBehavior},
 };
 use tracing::{debug, warn};
 
@@ -22,20 +23,18 @@ use super::{
     connection::Connections,
     slots::{Slots, Trusted},
 };
-use crate::display::seconds;
+use crate::{display::seconds, log_throttle::LogThrottle};
 
 /// Pause after `accept` has failed because the process ran out of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Maximum number of accepted connections that wait for a slot. The listener closes further ones instead of pausing
-/// `accept`, so that other addresses can still connect.
-const MAX_WAITING: usize = 64;
+/// Time between two waiting connections that get a slot. A crowd that reconnects whenever it is displaced would otherwise
+/// keep the program busy with nothing else.
+const PACE: Duration = Duration::from_millis(5);
 
-/// How often the listener checks whether a waiting connection can displace one that has become idle.
-const WAITING_TICK: Duration = Duration::from_millis(20);
-
-/// Minimum time between two warnings about failing accepts, which can fail twenty times a second.
-const ACCEPT_WARN_EVERY: Duration = Duration::from_secs(10);
+/// Errors of `accept` that concern only the connection.
+const PEERS_FAULT: [ErrorKind; 3] =
+    [ErrorKind::ConnectionAborted, ErrorKind::ConnectionReset, ErrorKind::ConnectionRefused];
 
 /// The listener could not bind its address.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +46,9 @@ pub struct BindError {
     #[source]
     pub source: io::Error,
 }
+
+/// A connection that was accepted, and its peer.
+type Arrival = (TcpStream, IpAddr);
 
 /// A bound socket.
 pub struct Listener {
@@ -96,109 +98,65 @@ impl Listener {
     pub async fn serve(self, service: impl HttpService, stop: impl Future<Output = ()>) {
         let Self { tcp, config, tls, trusted, metrics, .. } = self;
         let drain_timeout = config.drain_timeout;
-        let slots = Arc::new(Slots::new(config.max, trusted));
-        let mut acceptor = Acceptor { tcp, slots, waiting: VecDeque::new(), warned: None };
+        let slots = Slots::new(config.max, trusted, metrics.clone());
+        // When this future ends or is dropped, `stop_all` is dropped, too, which cuts off all connections.
         let (stop_all, stopping) = watch::channel(false);
-        // When this future ends or is dropped, `_until` is dropped, too, which cuts off all connections.
-        let (_until, open) = watch::channel(());
-        let connections = Connections::new(config, tls, metrics, stopping, open);
+        let connections = Connections::new(config, tls, metrics, stopping);
+        let serve = |(stream, peer)| {
+            let slot = Slots::take(&slots, peer);
+            task::spawn(connections.serve(stream, service.clone(), slot));
+        };
+        let mut waiting = VecDeque::new();
         tokio::select! {
-            () = acceptor.run(&connections, &service) => {}
+            () = listen(&tcp, &slots, &mut waiting, serve) => {}
             () = stop => {}
         }
-        acceptor.last(&connections, &service);
+        // The clients of waiting connections and of those in the backlog cannot know that the listener stops, and would
+        // lose requests that they have already sent.
+        waiting.into_iter().for_each(serve);
+        while let Some(Ok(arrival)) = accept(&tcp).now_or_never() {
+            serve(arrival);
+        }
+        drop(tcp);
         // From here on, only open connections hold receivers of `stop_all`, so `closed()` resolves when the last
         // connection ends.
         drop(connections);
         stop_all.send_replace(true);
         if time::timeout(drain_timeout, stop_all.closed()).await.is_err() {
-            let drain_timeout_seconds = seconds(drain_timeout);
             warn!(
-                drain_timeout_seconds,
+                drain_timeout_seconds = seconds(drain_timeout),
                 "drain timeout reached; closing connections with requests in flight"
             );
         }
     }
 }
 
-struct Acceptor {
-    tcp: TcpListener,
-    slots: Arc<Slots>,
-    /// Accepted connections that wait for a slot, because each connection that they could displace is busy, or because
-    /// too many displaced connections have not ended.
-    waiting: VecDeque<Arrival>,
-    warned: Option<Instant>,
-}
-
-struct Arrival {
-    stream: TcpStream,
-    peer: Option<IpAddr>,
-}
-
-// === impl Acceptor ===
-
-impl Acceptor {
-    async fn run(&mut self, connections: &Connections, service: &impl HttpService) {
-        loop {
-            // While too many displaced connections have not ended, the listener accepts nothing: new connections wait
-            // in the system's backlog.
-            let is_settling = self.slots.is_settling();
-            let waits = is_settling || !self.waiting.is_empty();
-            tokio::select! {
-                arrived = accept(&self.tcp), if !is_settling => match arrived {
-                    Ok(arrival) => self.waiting.push_back(arrival),
-                    Err(error) => {
-                        // The process has run out of file descriptors or memory (EMFILE and the like). The connection
-                        // stays in the backlog, so an immediate retry would only spin.
-                        self.warn(&error);
-                        self.slots.give_up_one();
-                        time::sleep(ACCEPT_PAUSE).await;
+/// Accepts connections for ever. While the listener is full, a network that has several newcomers waits for its next one,
+/// so that newcomers of other networks are served at once.
+async fn listen(tcp: &TcpListener, slots: &Slots, waiting: &mut VecDeque<Arrival>, serve: impl Fn(Arrival)) {
+    let log_throttle = LogThrottle::default();
+    let mut pace = time::interval(PACE);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            accepted = accept(tcp) => match accepted {
+                Ok(arrival) if slots.must_wait(arrival.1) => {
+                    waiting.push_back(arrival);
+                    // Closes the newest one if too many wait. Its client can retry later.
+                    waiting.truncate(slots.max / 2);
+                }
+                Ok(arrival) => serve(arrival),
+                Err(error) => {
+                    // The process has run out of file descriptors or memory (EMFILE and the like). The connection stays
+                    // in the backlog, so an immediate retry would only spin.
+                    if log_throttle.is_due("accept") {
+                        warn!(%error, "cannot accept connections; raise the file limit or lower connections.max");
                     }
-                },
-                () = self.slots.freed(), if waits => {}
-                () = time::sleep(WAITING_TICK), if waits => {}
-            }
-            self.serve_waiting(connections, service);
-            // Closes the newest waiting connection. Its client can retry later.
-            if self.waiting.len() > MAX_WAITING && self.waiting.pop_back().is_some() {
-                debug!("connection closed: too many connections wait for a slot");
-            }
-        }
-    }
-
-    /// Accepts and serves the connections in the backlog before the socket closes, as far as there are slots. Their
-    /// clients cannot know that the listener stops, and would lose requests that they have already sent.
-    fn last(mut self, connections: &Connections, service: &impl HttpService) {
-        while let Some(Ok(arrival)) = accept(&self.tcp).now_or_never() {
-            self.waiting.push_back(arrival);
-        }
-        self.serve_waiting(connections, service);
-    }
-
-    /// Serves each waiting connection that gets a slot: a free slot, or the slot of a connection that it displaces.
-    fn serve_waiting(&mut self, connections: &Connections, service: &impl HttpService) {
-        // Addresses that got no slot in this loop. Their further connections would get none either, so the loop skips
-        // them.
-        let mut in_vain = Vec::new();
-        for arrival in std::mem::take(&mut self.waiting) {
-            let slot = if in_vain.contains(&arrival.peer) { None } else { self.slots.take(arrival.peer) };
-            match slot {
-                Some(slot) => {
-                    tokio::spawn(connections.serve(arrival.stream, arrival.peer, service.clone(), slot));
+                    slots.give_up_one();
+                    time::sleep(ACCEPT_PAUSE).await;
                 }
-                None => {
-                    in_vain.push(arrival.peer);
-                    self.waiting.push_back(arrival);
-                }
-            }
-        }
-    }
-
-    fn warn(&mut self, error: &io::Error) {
-        let now = Instant::now();
-        if self.warned.is_none_or(|last| now.duration_since(last) >= ACCEPT_WARN_EVERY) {
-            self.warned = Some(now);
-            warn!(%error, "cannot accept connections; raise the file limit or lower connections.max");
+            },
+            _ = pace.tick(), if !waiting.is_empty() => waiting.pop_front().into_iter().for_each(&serve),
         }
     }
 }
@@ -208,23 +166,15 @@ async fn accept(tcp: &TcpListener) -> io::Result<Arrival> {
     loop {
         match tcp.accept().await {
             Ok((stream, peer)) => {
-                // Nagle's algorithm would only delay the answers, which are written whole.
-                if let Err(error) = stream.set_nodelay(true) {
-                    debug!(%error, "cannot disable Nagle's algorithm; the peer has probably disconnected");
-                }
-                return Ok(Arrival { stream, peer: Some(peer.ip()) });
+                // Nagle's algorithm would only delay the answers, which are written whole. Fails only if the peer has
+                // disconnected.
+                let _ = stream.set_nodelay(true);
+                return Ok((stream, peer.ip()));
             }
-            Err(error) if is_peers_fault(&error) => {
+            Err(error) if PEERS_FAULT.contains(&error.kind()) => {
                 debug!(%error, "connection lost before it was accepted");
             }
             Err(error) => return Err(error),
         }
     }
-}
-
-fn is_peers_fault(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused
-    )
 }

@@ -5,30 +5,23 @@
 //! may notice a time-out late, by at most half of its length.
 
 use std::{
-    io,
     pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use http_body::{Body, Frame, SizeHint};
-use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::Notify,
     time::{self, Instant},
 };
 
-use super::{Config, linger::Linger};
-
-/// Time after which a connection with an unfinished request head no longer counts as busy, so that it is easier to
-/// displace. A head is one or two packets, so a client that needs longer is slow or hostile.
-const HEAD_GRACE: Duration = Duration::from_secs(1);
+use super::Config;
 
 /// Why a connection was closed before its peer closed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr, strum::VariantArray)]
@@ -55,7 +48,7 @@ pub(super) struct Activity {
     in_flight: AtomicUsize,
     /// Whether bytes have arrived since the last request ended. Over HTTP/1.1, they are the start of the next
     /// request's head.
-    has_read: AtomicBool,
+    pub(super) has_read: AtomicBool,
     /// Whether the socket accepts no more bytes until the peer reads.
     write_blocked: AtomicBool,
     /// Number of answers whose next part is ready to be sent to the peer.
@@ -68,73 +61,50 @@ pub(super) struct Activity {
     multiplexed: AtomicBool,
     /// Whether the last request was answered before all of its body was read.
     unread: AtomicBool,
-    /// Whether the connection closes after the current answer, because too much of the request body is unread or
-    /// because the request was refused.
+    /// Whether the connection closes after the current answer, because too much of the request body is unread.
     ends: AtomicBool,
     /// Whether all answers are sent and the connection only lingers until the peer closes its side.
     closing: AtomicBool,
-    /// The phase at the watchdog's last sample, and the time when the watchdog first saw it.
-    sampled: Mutex<Option<(Phase, Instant)>>,
-    /// Whether the peer is a trusted proxy or has sent a valid key.
-    is_trusted: AtomicBool,
-    is_displaced: AtomicBool,
-    /// Tells the connection to answer open requests and accept no others.
-    finish: Notify,
+    /// Number of samples of the watchdog since the last request in which nothing had changed.
+    pub(super) idle_ticks: AtomicU64,
+    /// Whether the peer is a trusted proxy.
+    is_proxy: bool,
+    /// The first bytes of the hash of the last valid key that the peer has sent; 0 if none.
+    pub(super) key: AtomicU64,
+    pub(super) is_displaced: AtomicBool,
+    /// Tells the connection to answer open requests, including those that were on their way, and accept no others.
+    pub(super) finish: Notify,
     /// Tells the connection to close at once.
-    cut_off: Notify,
+    pub(super) cut_off: Notify,
 }
 
-/// How much harm it does to close a connection in favour of another; the least harmful class comes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum EvictionClass {
-    /// The connection has neither an open request nor an unfinished request head.
-    Idle,
-    /// The head of a request has been incomplete for [`HEAD_GRACE`].
-    Head,
-    /// The connection answers a request, or has just begun to receive a head.
-    Busy,
-}
-
-/// The phase of a connection. The counters in a phase change with each request, or whenever the peer reads. So if two
-/// samples of the watchdog are equal, the connection was in the same phase all the time between them.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
+    /// Nothing has arrived.
     FirstByte,
-    Head { requests: u64 },
-    Idle { requests: u64 },
-    Busy { requests: u64 },
-    Stalled { taken: u64 },
+    /// A part of a request head has arrived.
+    Head,
+    Idle,
+    Busy,
+    /// A part of an answer is ready, and the peer has not read it.
+    Stalled,
     Closing,
 }
 
-pin_project! {
-    /// A socket that records its reads and writes in an [`Activity`].
-    pub(super) struct Watched<IO> {
-        #[pin]
-        io: IO,
-        activity: Arc<Activity>,
-        linger: Option<Linger>,
-    }
-}
-
 /// Counts a request as in flight from its head until its answer has been passed to hyper in full.
-pub(super) struct RequestGuard(Arc<Activity>);
+pub(super) struct RequestGuard {
+    activity: Arc<Activity>,
+    /// Whether the next part of the answer is ready to be sent to the peer.
+    is_ready: bool,
+}
 
 pin_project! {
     /// The body of an answer. Records whether its next part is ready to be sent to the peer.
     pub(super) struct WatchedBody<B> {
         #[pin]
         body: B,
-        is_ready: bool,
         in_flight: RequestGuard,
-    }
-
-    impl<B> PinnedDrop for WatchedBody<B> {
-        fn drop(this: Pin<&mut Self>) {
-            if this.is_ready {
-                this.in_flight.0.ready.fetch_sub(1, Relaxed);
-            }
-        }
     }
 }
 
@@ -149,24 +119,25 @@ impl Closed {
 // === impl Activity ===
 
 impl Activity {
-    pub(super) fn new(is_trusted: bool) -> Self {
-        Self { is_trusted: AtomicBool::new(is_trusted), ..Self::default() }
+    pub(super) fn new(is_proxy: bool) -> Self {
+        Self { is_proxy, ..Self::default() }
     }
 
     pub(super) fn begin_request(self: &Arc<Self>, version: http::Version) -> RequestGuard {
         self.requests.fetch_add(1, Relaxed);
+        self.idle_ticks.store(0, Relaxed);
         self.unread.store(false, Relaxed);
         self.ends.store(false, Relaxed);
         self.in_flight.fetch_add(1, Relaxed);
         if version == http::Version::HTTP_2 {
             self.multiplexed.store(true, Relaxed);
         }
-        RequestGuard(self.clone())
+        RequestGuard { activity: self.clone(), is_ready: false }
     }
 
     /// Returns whether no request has arrived yet.
     pub(super) fn is_new(&self) -> bool {
-        self.requests.load(Relaxed) == 0
+        self.requests() == 0
     }
 
     /// Returns the number of requests so far.
@@ -179,42 +150,22 @@ impl Activity {
         self.in_flight.load(Relaxed) > 0
     }
 
-    /// Records that the peer has sent a valid key.
-    pub(super) fn trust(&self) {
-        self.is_trusted.store(true, Relaxed);
+    /// Returns the last valid key that the peer has sent; 0 if none.
+    pub(super) fn key(&self) -> u64 {
+        self.key.load(Relaxed)
     }
 
-    /// Returns how much harm it does to close the connection, and how long its phase has lasted.
-    pub(super) fn standing(&self) -> (EvictionClass, Duration) {
-        let phase = self.phase();
-        let sampled = self.sampled.lock().filter(|(sampled, _)| *sampled == phase);
-        let age = sampled.map_or(Duration::ZERO, |(_, since)| since.elapsed());
-        let standing = match phase {
-            Phase::FirstByte | Phase::Idle { .. } | Phase::Closing => EvictionClass::Idle,
-            Phase::Head { .. } if age >= HEAD_GRACE => EvictionClass::Head,
-            Phase::Head { .. } | Phase::Stalled { .. } | Phase::Busy { .. } => EvictionClass::Busy,
-        };
-        (standing, age)
-    }
-
-    /// Closes the connection in favour of another. An idle HTTP/1.1 connection closes gracefully, so that a request
-    /// that arrives at the same moment is still answered. All others are cut off; a graceful close over HTTP/2 would
-    /// depend on the peer.
-    pub(super) fn displace(&self) {
+    /// Closes the connection in favour of another. If `may_finish`, an HTTP/1.1 connection without an open request
+    /// closes gracefully, so that a request that arrives at the same moment is still answered. All others are cut off;
+    /// a graceful close over HTTP/2 would depend on the peer.
+    pub(super) fn displace(&self, may_finish: bool) {
         self.is_displaced.store(true, Relaxed);
         match self.phase() {
-            Phase::Idle { .. } if !self.multiplexed.load(Relaxed) => self.finish.notify_one(),
+            Phase::Idle | Phase::Head if may_finish && !self.is_new() && !self.multiplexed.load(Relaxed) => {
+                self.finish.notify_one();
+            }
             _ => self.cut_off.notify_one(),
         }
-    }
-
-    pub(super) fn is_displaced(&self) -> bool {
-        self.is_displaced.load(Relaxed)
-    }
-
-    /// Resolves when the connection must accept no more requests and only answer the open ones.
-    pub(super) async fn finishing(&self) {
-        self.finish.notified().await;
     }
 
     /// Records that the service dropped a request's body before its end. Over HTTP/1.1, the connection then closes
@@ -231,19 +182,16 @@ impl Activity {
         let limits =
             [config.first_byte_timeout, config.head_timeout, config.idle_timeout, config.stall_timeout];
         let tick = limits.into_iter().min().unwrap_or_default() / 4;
-        let mut phase = self.phase();
-        let mut since = Instant::now();
+        let (mut sample, mut since) = (self.sample(), Instant::now());
         loop {
-            *self.sampled.lock() = Some((phase, since));
-            tokio::select! {
-                () = time::sleep(phase.tick(tick)) => {}
-                () = self.cut_off.notified() => return Closed::Displaced,
+            time::sleep(tick).await;
+            let now = self.sample();
+            if now == sample {
+                self.idle_ticks.fetch_add(1, Relaxed);
+            } else {
+                (sample, since) = (now, Instant::now());
             }
-            let now = self.phase();
-            if now != phase {
-                (phase, since) = (now, Instant::now());
-            }
-            if let Some((limit, reason)) = phase.limit(config)
+            if let Some((limit, reason)) = sample.0.limit(config)
                 && since.elapsed() >= limit
             {
                 return reason;
@@ -251,43 +199,61 @@ impl Activity {
         }
     }
 
-    fn phase(&self) -> Phase {
-        let requests = self.requests.load(Relaxed);
+    /// Returns the phase, and a counter that changes with each request, or in a stall whenever the peer reads. So if
+    /// two samples are equal, the connection was in the same phase all the time between them.
+    fn sample(&self) -> (Phase, u64) {
+        let phase = self.phase();
+        let counter = if phase == Phase::Stalled { &self.taken } else { &self.requests };
+        (phase, counter.load(Relaxed))
+    }
+
+    pub(super) fn phase(&self) -> Phase {
         if self.closing.load(Relaxed) {
             Phase::Closing
         } else if self.write_blocked.load(Relaxed) || self.ready.load(Relaxed) > 0 {
-            Phase::Stalled { taken: self.taken.load(Relaxed) }
-        } else if self.in_flight.load(Relaxed) > 0 {
-            Phase::Busy { requests }
+            Phase::Stalled
+        } else if self.is_answering() {
+            Phase::Busy
         } else if self.multiplexed.load(Relaxed) {
-            Phase::Idle { requests }
+            Phase::Idle
         } else if self.has_read.load(Relaxed) {
-            Phase::Head { requests }
-        } else if requests == 0 {
+            Phase::Head
+        } else if self.is_new() {
             Phase::FirstByte
         } else {
-            Phase::Idle { requests }
+            Phase::Idle
         }
+    }
+
+    /// Records whether a write is blocked. Only a write that succeeds after a blocked one shows that the peer reads.
+    /// Other writes show nothing: while the send buffer has space, hyper even answers pings of an HTTP/2 peer that
+    /// reads no answers.
+    pub(super) fn write_polled(&self, is_blocked: bool) {
+        if self.write_blocked.swap(is_blocked, Relaxed) && !is_blocked {
+            self.taken.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Returns whether the connection must read the rest of a request before it closes, and if so, records that it is
+    /// closing. A displaced connection does not linger, because a newcomer may need its file descriptor.
+    pub(super) fn begin_linger(&self) -> bool {
+        let lingers = self.unread.load(Relaxed) && !self.is_displaced.load(Relaxed);
+        self.closing.store(lingers, Relaxed);
+        lingers
     }
 }
 
 // === impl Phase ===
 
 impl Phase {
-    /// Returns the time to the next sample. It is at most [`HEAD_GRACE`] during a head, because the age of a head
-    /// counts from the first sample that sees it.
-    fn tick(self, tick: Duration) -> Duration {
-        if matches!(self, Self::Head { .. }) { tick.min(HEAD_GRACE) } else { tick }
-    }
-
     fn limit(self, config: &Config) -> Option<(Duration, Closed)> {
         match self {
             Self::FirstByte => Some((config.first_byte_timeout, Closed::FirstByte)),
-            Self::Head { .. } => Some((config.head_timeout, Closed::Head)),
-            Self::Idle { .. } => Some((config.idle_timeout, Closed::Idle)),
+            Self::Head => Some((config.head_timeout, Closed::Head)),
+            Self::Idle => Some((config.idle_timeout, Closed::Idle)),
             // Calls and lingering have deadlines of their own.
-            Self::Busy { .. } | Self::Closing => None,
-            Self::Stalled { .. } => Some((config.stall_timeout, Closed::Stalled)),
+            Self::Busy | Self::Closing => None,
+            Self::Stalled => Some((config.stall_timeout, Closed::Stalled)),
         }
     }
 }
@@ -295,97 +261,33 @@ impl Phase {
 // === impl RequestGuard ===
 
 impl RequestGuard {
-    /// Records that the request was refused. The connection then closes after this answer, unless its peer is trusted.
-    pub(super) fn refused(&self) {
-        if self.0.is_trusted.load(Relaxed) {
-            return;
+    /// Returns whether the connection closes after this answer. A refused request ends it, unless its peer is a trusted
+    /// proxy or has sent a valid key. Over HTTP/2, an answer cannot announce that, so the connection closes once the
+    /// open streams are answered.
+    pub(super) fn ends_connection(&self, is_refused: bool) -> bool {
+        let activity = &self.activity;
+        let is_refused = is_refused && !activity.is_proxy && activity.key() == 0;
+        let is_multiplexed = activity.multiplexed.load(Relaxed);
+        if is_refused && is_multiplexed {
+            activity.finish.notify_one();
         }
-        if self.0.multiplexed.load(Relaxed) {
-            self.0.finish.notify_one();
-        } else {
-            self.0.ends.store(true, Relaxed);
-        }
+        !is_multiplexed && (is_refused || activity.ends.load(Relaxed))
     }
 
-    /// Returns whether the connection closes after this answer. Always returns `false` over HTTP/2, where an answer
-    /// cannot announce it.
-    pub(super) fn ends_connection(&self) -> bool {
-        self.0.ends.load(Relaxed)
+    fn set_ready(&mut self, is_ready: bool) {
+        match (std::mem::replace(&mut self.is_ready, is_ready), is_ready) {
+            (false, true) => drop(self.activity.ready.fetch_add(1, Relaxed)),
+            (true, false) => drop(self.activity.ready.fetch_sub(1, Relaxed)),
+            _ => {}
+        }
     }
 }
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        self.0.has_read.store(false, Relaxed);
-        self.0.in_flight.fetch_sub(1, Relaxed);
-    }
-}
-
-// === impl Watched ===
-
-impl<IO> Watched<IO> {
-    pub(super) fn new(io: IO, activity: Arc<Activity>) -> Self {
-        Self { io, activity, linger: None }
-    }
-}
-
-/// Records whether a write is blocked. Only a write that succeeds after a blocked one shows that the peer reads. Other
-/// writes show nothing: while the send buffer has space, hyper even answers pings of an HTTP/2 peer that reads no
-/// answers.
-fn noted(activity: &Activity, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-    let was_blocked = activity.write_blocked.swap(written.is_pending(), Relaxed);
-    if was_blocked && written.is_ready() {
-        activity.taken.fetch_add(1, Relaxed);
-    }
-    written
-}
-
-impl<IO: AsyncRead> AsyncRead for Watched<IO> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.project();
-        let before = buf.filled().len();
-        ready!(this.io.poll_read(cx, buf))?;
-        if buf.filled().len() > before {
-            this.activity.has_read.store(true, Relaxed);
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<IO: AsyncRead + AsyncWrite> AsyncWrite for Watched<IO> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let this = self.project();
-        noted(this.activity, this.io.poll_write(cx, buf))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let this = self.project();
-        noted(this.activity, this.io.poll_write_vectored(cx, bufs))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.project().io.poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut this = self.project();
-        if this.linger.is_none() {
-            ready!(this.io.as_mut().poll_shutdown(cx))?;
-            // A displaced connection does not linger, because a newcomer may need its file descriptor.
-            if !this.activity.unread.load(Relaxed) || this.activity.is_displaced() {
-                return Poll::Ready(Ok(()));
-            }
-            this.activity.closing.store(true, Relaxed);
-        }
-        this.linger.get_or_insert_with(Linger::new).poll(this.io, cx).map(Ok)
+        self.set_ready(false);
+        self.activity.has_read.store(false, Relaxed);
+        self.activity.in_flight.fetch_sub(1, Relaxed);
     }
 }
 
@@ -393,9 +295,9 @@ impl<IO: AsyncRead + AsyncWrite> AsyncWrite for Watched<IO> {
 
 impl<B> WatchedBody<B> {
     /// Wraps the body of an answer. It counts as ready at first, because the answer's head is ready to be sent.
-    pub(super) fn new(body: B, in_flight: RequestGuard) -> Self {
-        in_flight.0.ready.fetch_add(1, Relaxed);
-        Self { body, is_ready: true, in_flight }
+    pub(super) fn new(body: B, mut in_flight: RequestGuard) -> Self {
+        in_flight.set_ready(true);
+        Self { body, in_flight }
     }
 }
 
@@ -408,16 +310,10 @@ impl<B: Body> Body for WatchedBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let this = self.project();
-        let activity = &this.in_flight.0;
         let frame = this.body.poll_frame(cx);
-        match (*this.is_ready, frame.is_ready()) {
-            (false, true) => drop(activity.ready.fetch_add(1, Relaxed)),
-            (true, false) => drop(activity.ready.fetch_sub(1, Relaxed)),
-            _ => {}
-        }
-        *this.is_ready = frame.is_ready();
+        this.in_flight.set_ready(frame.is_ready());
         // hyper polls for the next part once the peer has read enough of the earlier parts.
-        activity.taken.fetch_add(1, Relaxed);
+        this.in_flight.activity.taken.fetch_add(1, Relaxed);
         frame
     }
 

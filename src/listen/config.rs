@@ -4,13 +4,18 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+/// Returns the most open files of a listener with this many connections: a half more for those that wait, and a quarter
+/// for newcomers and for displaced connections that have not ended.
+pub fn most_files(connections: u64) -> u64 {
+    connections + connections / 4 * 3
+}
+
 /// Limits of one listener.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Maximum number of open connections. At the cap, a new connection displaces an open one, preferably of the
-    /// address that holds the most connections. Idle connections go first, then those with an unfinished request head.
-    /// A busy connection gives way only to an address that holds fewer connections.
+    /// Maximum number of open connections that have sent a request. At the cap, a new connection displaces an open one:
+    /// see [`victim`](super::victim).
     pub max: usize,
     /// Maximum time from accepting a connection to its first byte. Even a client that connects in advance sends its
     /// first request sooner. Not configurable: only tests change it.

@@ -2,36 +2,34 @@
 
 use std::{
     future::Future,
-    net::IpAddr,
     pin::{Pin, pin},
     sync::Arc,
-    task::{Context, Poll, ready},
     time::Duration,
 };
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{StreamExt, TryFutureExt, stream::FuturesUnordered};
 use http::{HeaderValue, Request, Response, header};
-use hyper::body::Incoming;
+use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
 };
 use parking_lot::Mutex;
-use pin_project_lite::pin_project;
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::TcpStream,
     sync::watch,
     task::coop::{Unconstrained, unconstrained},
     time,
 };
-use tower::Service;
 use tracing::debug;
 
 use super::{
     Config, HttpService, Metrics, Refused, RequestBody, Tls,
-    activity::{Activity, Closed, RequestGuard, WatchedBody},
-    handshake::Stream,
+    activity::{RequestGuard, WatchedBody},
+    handshake::secure,
     slots::Slot,
+    socket::Watched,
 };
 
 /// Maximum size of a request head in bytes. Known clients need less than half of it.
@@ -57,42 +55,21 @@ pub(super) struct Connections {
     config: Arc<Config>,
     tls: Option<Tls>,
     metrics: Metrics,
-    /// Changes when the listener stops accepting connections.
-    stopping: watch::Receiver<bool>,
-    /// Closes when the listener stops serving connections.
-    open: watch::Receiver<()>,
+    stopping: Stopping,
 }
 
-/// Counts the requests that pass through `inner`.
-///
-/// hyper calls a service through `&self`, but `inner` needs `&mut self`, hence the lock. It belongs to one connection
-/// and is never held across an await. Cloning `inner` for each request would instead change reference counts that all
-/// connections share.
-struct CountedService<S> {
-    inner: Mutex<S>,
-    activity: Arc<Activity>,
-    /// `None` if the address is unknown.
-    peer: Option<IpAddr>,
-}
+/// Changes when the listener stops accepting connections, and closes when it stops serving them.
+type Stopping = watch::Receiver<bool>;
 
-pin_project! {
-    struct CountedFuture<F> {
-        #[pin]
-        inner: F,
-        in_flight: Option<RequestGuard>,
-    }
-}
+/// A connection, plain or over TLS.
+trait Stream: AsyncRead + AsyncWrite + Send {}
+
+impl<IO: AsyncRead + AsyncWrite + Send> Stream for IO {}
 
 // === impl Connections ===
 
 impl Connections {
-    pub(super) fn new(
-        config: Config,
-        tls: Option<Tls>,
-        metrics: Metrics,
-        stopping: watch::Receiver<bool>,
-        open: watch::Receiver<()>,
-    ) -> Self {
+    pub(super) fn new(config: Config, tls: Option<Tls>, metrics: Metrics, stopping: Stopping) -> Self {
         let mut http = auto::Builder::new(TokioExecutor::new());
         http.http1()
             .timer(TokioTimer::new())
@@ -106,27 +83,36 @@ impl Connections {
             .max_concurrent_streams(MAX_STREAMS)
             .max_header_list_size(MAX_HEAD)
             .max_send_buf_size(MAX_SEND_BUFFER);
-        Self { http: Arc::new(http), config: Arc::new(config), tls, metrics, stopping, open }
+        Self { http: Arc::new(http), config: Arc::new(config), tls, metrics, stopping }
     }
 
     pub(super) fn serve<S: HttpService>(
         &self,
         stream: TcpStream,
-        peer: Option<IpAddr>,
         service: S,
         slot: Slot,
     ) -> impl Future<Output = ()> + Send + use<S> {
         let this = self.clone();
         async move {
-            let _open = this.metrics.opened();
-            let activity = slot.activity.clone();
-            let service = CountedService { inner: Mutex::new(service), activity: activity.clone(), peer };
+            let activity = &slot.activity;
+            // hyper calls a service through `&self`, but `service` needs `&mut self`, hence the lock. It belongs to one
+            // connection and is never held across an await. Cloning `service` for each request would instead change
+            // reference counts that all connections share.
+            let service = Mutex::new(service);
+            let service = service_fn(|request: Request<Incoming>| {
+                let in_flight = activity.begin_request(request.version());
+                let request = request.map(|body| RequestBody::new(body, activity.clone(), slot.peer));
+                let answered = service.lock().call(request);
+                // The service checks the key when it is called.
+                slot.count_request();
+                answered.map_ok(|response| finish_head(response, in_flight))
+            });
             let served = async {
                 let mut stopping = this.stopping.clone();
-                let stream = match &this.tls {
-                    None => Stream::plain(stream, activity.clone()),
+                let stream: Pin<Box<dyn Stream>> = match &this.tls {
+                    None => Box::pin(Watched::new(stream, activity.clone())),
                     Some(tls) => tokio::select! {
-                        secured = Stream::secure(stream, activity.clone(), tls, &this.metrics) => secured?,
+                        secured = secure(stream, activity.clone(), tls, &this.metrics) => Box::pin(secured?),
                         // A connection in its handshake has no request to answer.
                         _ = stopping.changed() => return None,
                     },
@@ -134,8 +120,13 @@ impl Connections {
                 let mut connection = pin!(this.http.serve_connection(TokioIo::new(stream), service));
                 let mut stop = seldom_polled(async {
                     tokio::select! {
-                        _ = stopping.changed() => true,
-                        () = activity.finishing() => false,
+                        _ = stopping.changed() => {
+                            if activity.is_new() {
+                                time::sleep(HEARING).await;
+                            }
+                            true
+                        }
+                        () = activity.finish.notified() => false,
                     }
                 });
                 let is_stopping = tokio::select! {
@@ -143,8 +134,8 @@ impl Connections {
                     ended = connection.as_mut() => return ended.err(),
                     is_stopping = stop.next() => is_stopping == Some(true),
                 };
+                connection.as_mut().graceful_shutdown();
                 if !is_stopping {
-                    connection.as_mut().graceful_shutdown();
                     let mut requests = None;
                     // Waits until all open requests are answered, including those that were on their way. Cuts off a
                     // peer that keeps sending requests.
@@ -153,27 +144,20 @@ impl Connections {
                         && *requests.get_or_insert(activity.requests()) == activity.requests()
                     {
                     }
-                    if activity.is_displaced() {
-                        this.metrics.closed(Closed::Displaced);
-                    }
                     return None;
                 }
-                if activity.is_new() {
-                    tokio::select! {
-                        biased;
-                        ended = connection.as_mut() => return ended.err(),
-                        () = unconstrained(time::sleep(HEARING)) => {}
-                    }
-                }
-                connection.as_mut().graceful_shutdown();
                 connection.await.err()
             };
-            let mut open = this.open.clone();
+            let mut stopped = this.stopping.clone();
             let mut ended = seldom_polled(async {
                 tokio::select! {
-                    reason = activity.expired(&this.config) => Some(reason),
-                    // `changed` returns an error when the listener drops the sender, which never sends a value.
-                    _ = open.changed() => None,
+                    reason = activity.expired(&this.config) => {
+                        debug!(reason = reason.as_str(), "connection closed");
+                        this.metrics.closed(reason);
+                    }
+                    () = activity.cut_off.notified() => debug!("connection displaced"),
+                    // Resolves with an error when the listener drops the sender.
+                    _ = stopped.wait_for(|_| false) => debug!("connection cut off: the listener has stopped"),
                 }
             });
             tokio::select! {
@@ -183,13 +167,7 @@ impl Connections {
                         debug!(error, "connection ended");
                     }
                 }
-                Some(reason) = ended.next() => match reason {
-                    Some(reason) => {
-                        debug!(reason = reason.as_str(), "connection closed");
-                        this.metrics.closed(reason);
-                    }
-                    None => debug!("connection cut off: the listener has stopped"),
-                },
+                _ = ended.next() => {}
             }
         }
     }
@@ -201,43 +179,14 @@ fn seldom_polled<F: Future>(future: F) -> FuturesUnordered<Unconstrained<F>> {
     std::iter::once(unconstrained(future)).collect()
 }
 
-// === impl CountedService ===
-
-impl<S, B> hyper::service::Service<Request<Incoming>> for CountedService<S>
-where
-    S: Service<Request<RequestBody>, Response = Response<B>>,
-{
-    type Response = Response<WatchedBody<B>>;
-    type Error = S::Error;
-    type Future = CountedFuture<S::Future>;
-
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let in_flight = Some(self.activity.begin_request(request.version()));
-        let request = request.map(|body| RequestBody::new(body, self.activity.clone(), self.peer));
-        let mut inner = self.inner.lock();
-        CountedFuture { inner: inner.call(request), in_flight }
+/// Completes the head of a response.
+fn finish_head<B>(mut response: Response<B>, in_flight: RequestGuard) -> Response<WatchedBody<B>> {
+    let is_refused = response.extensions().get::<Refused>().is_some();
+    // Keeps web pages from loading an answer as a script or a style sheet.
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if in_flight.ends_connection(is_refused) {
+        // Tells a client with a connection pool not to reuse the connection, which closes after this answer.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-}
-
-impl<F, B, E> Future for CountedFuture<F>
-where
-    F: Future<Output = Result<Response<B>, E>>,
-{
-    type Output = Result<Response<WatchedBody<B>>, E>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let mut response = ready!(this.inner.poll(cx))?;
-        let in_flight = this.in_flight.take().expect("future polled after completion");
-        if response.extensions().get::<Refused>().is_some() {
-            in_flight.refused();
-        }
-        // Keeps web pages from loading an answer as a script or a style sheet.
-        response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        if in_flight.ends_connection() {
-            // Tells a client with a connection pool not to reuse the connection, which closes after this answer.
-            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        }
-        Poll::Ready(Ok(response.map(|body| WatchedBody::new(body, in_flight))))
-    }
+    response.map(|body| WatchedBody::new(body, in_flight))
 }

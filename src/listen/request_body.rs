@@ -3,19 +3,33 @@
 use std::{
     net::IpAddr,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
 use hyper::body::Incoming;
 
-use super::{activity::Activity, peer::Peer};
+use super::activity::Activity;
 
 /// If at most this many bytes of a request body are unread, the connection stays open. So short a rest has usually
 /// arrived together with the head, and hyper can skip it.
 const SHORT: u64 = 4096;
+
+/// A request body that knows the address of its peer.
+///
+/// Bodies implement this trait because they belong to a connection anyway. A request extension would cost two
+/// allocations per request.
+pub trait Peer {
+    /// Returns the peer's address; `None` if there is no connection.
+    fn peer(&self) -> Option<IpAddr>;
+
+    /// Records that the client has sent a valid key: the first bytes of its hash. Refused requests then no longer close
+    /// the connection, and only connections with a key displace it.
+    fn authenticate(&self, key: u64);
+}
 
 /// The body of a request, as it comes from the connection.
 #[derive(Debug)]
@@ -23,25 +37,34 @@ pub struct RequestBody {
     body: Incoming,
     ended: bool,
     activity: Arc<Activity>,
-    peer: Option<IpAddr>,
+    peer: IpAddr,
 }
 
 // === impl RequestBody ===
 
 impl RequestBody {
-    pub(super) fn new(body: Incoming, activity: Arc<Activity>, peer: Option<IpAddr>) -> Self {
+    pub(super) fn new(body: Incoming, activity: Arc<Activity>, peer: IpAddr) -> Self {
         Self { body, ended: false, activity, peer }
     }
 }
 
 impl Peer for RequestBody {
     fn peer(&self) -> Option<IpAddr> {
-        self.peer
+        Some(self.peer)
     }
 
-    fn authenticate(&self) {
-        self.activity.trust();
+    fn authenticate(&self, key: u64) {
+        self.activity.key.store(key.max(1), Relaxed);
     }
+}
+
+/// The body of a request that Holdfast itself creates, without a connection.
+impl<D> Peer for Full<D> {
+    fn peer(&self) -> Option<IpAddr> {
+        None
+    }
+
+    fn authenticate(&self, _: u64) {}
 }
 
 impl Body for RequestBody {

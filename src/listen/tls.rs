@@ -1,10 +1,6 @@
 //! The certificate of a listener, which a reload can replace.
 
-use std::{
-    fmt, fs, io,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{fmt, fs, io, path::PathBuf, sync::Arc};
 
 use arc_swap::ArcSwap;
 use rustls::{
@@ -39,7 +35,7 @@ pub struct TlsIdentity {
 }
 
 /// The certificate that a listener presents. All clones present the same one, which [`show`](Tls::show) replaces.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Tls(Arc<ArcSwap<TlsIdentity>>);
 
 /// Why a listener has no usable certificate. The message shows no content of the key's file.
@@ -55,57 +51,28 @@ pub enum TlsError {
     #[error("TLS for the admin listener needs a certificate; set tls.cert and tls.key")]
     AdminOnly,
     /// The certificate's file cannot be read.
-    #[error("cannot read {path}: {source}; expected a PEM file with the certificate")]
-    CertUnread {
-        /// The file.
-        path: PathBuf,
-        /// The I/O error.
-        #[source]
-        source: io::Error,
-    },
+    #[error("cannot read {0}: {1}; expected a PEM file with the certificate")]
+    CertUnread(PathBuf, #[source] io::Error),
     /// The key's file cannot be read.
-    #[error("cannot read {path}: {source}; expected a PEM file with the certificate's private key")]
-    KeyUnread {
-        /// The file.
-        path: PathBuf,
-        /// The I/O error.
-        #[source]
-        source: io::Error,
-    },
+    #[error("cannot read {0}: {1}; expected a PEM file with the certificate's private key")]
+    KeyUnread(PathBuf, #[source] io::Error),
     /// The certificate's file contains no certificate.
     #[error(
-        "there is no certificate in {path}; expected PEM (-----BEGIN CERTIFICATE-----), the server's own \
+        "there is no certificate in {0}; expected PEM (-----BEGIN CERTIFICATE-----), the server's own \
          certificate first, then its intermediate certificates"
     )]
-    NotCert {
-        /// The file.
-        path: PathBuf,
-    },
+    NotCert(PathBuf),
     /// The key's file contains no usable key.
     #[error(
-        "there is no private key in {path}; expected PEM (-----BEGIN PRIVATE KEY-----, RSA or EC), not encrypted"
+        "there is no private key in {0}; expected PEM (-----BEGIN PRIVATE KEY-----, RSA or EC), not encrypted"
     )]
-    NotKey {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The key belongs to another certificate.
-    #[error("the key in {path} does not match the certificate in {cert}; use the files of one pair")]
-    Mismatch {
-        /// The key's file.
-        path: PathBuf,
-        /// The certificate's file.
-        cert: PathBuf,
-    },
-    /// The certificate cannot be used.
-    #[error("the certificate in {path} cannot be used: {source}")]
-    Unusable {
-        /// The certificate's file.
-        path: PathBuf,
-        /// The reason.
-        #[source]
-        source: rustls::Error,
-    },
+    NotKey(PathBuf),
+    /// The key in the first file does not belong to the certificate in the second.
+    #[error("the key in {0} does not match the certificate in {1}; use the files of one pair")]
+    Mismatch(PathBuf, PathBuf),
+    /// The certificate in this file cannot be used.
+    #[error("the certificate in {0} cannot be used: {1}")]
+    Unusable(PathBuf, #[source] rustls::Error),
 }
 
 // === impl TlsConfig ===
@@ -139,39 +106,26 @@ impl TlsConfig {
     /// not match.
     pub fn read(&self) -> Result<Option<TlsIdentity>, TlsError> {
         self.check()?;
-        match (&self.cert, &self.key) {
-            (Some(cert), Some(key)) => TlsIdentity::read(cert, key).map(Some),
-            _ => Ok(None),
-        }
-    }
-}
-
-// === impl TlsIdentity ===
-
-impl TlsIdentity {
-    fn read(cert: &Path, key: &Path) -> Result<Self, TlsError> {
-        let pem = fs::read(cert).map_err(|source| TlsError::CertUnread { path: cert.to_owned(), source })?;
+        let (Some(cert), Some(key)) = (&self.cert, &self.key) else { return Ok(None) };
+        let pem = fs::read(cert).map_err(|error| TlsError::CertUnread(cert.clone(), error))?;
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
         let chain = chain.ok().filter(|chain| !chain.is_empty());
-        let chain = chain.ok_or_else(|| TlsError::NotCert { path: cert.to_owned() })?;
-        let pem = fs::read(key).map_err(|source| TlsError::KeyUnread { path: key.to_owned(), source })?;
+        let chain = chain.ok_or_else(|| TlsError::NotCert(cert.clone()))?;
+        let pem = fs::read(key).map_err(|error| TlsError::KeyUnread(key.clone(), error))?;
         // Drops the parser's error, because it shows parts of a bad key.
-        let secret =
-            PrivateKeyDer::from_pem_slice(&pem).map_err(|_| TlsError::NotKey { path: key.to_owned() })?;
+        let secret = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| TlsError::NotKey(key.clone()))?;
         // Checks the key alone before the pair, so that the error names the file at fault.
-        ring::sign::any_supported_type(&secret).map_err(|_| TlsError::NotKey { path: key.to_owned() })?;
-        let unusable = |source| match source {
-            rustls::Error::InconsistentKeys(_) => {
-                TlsError::Mismatch { path: key.to_owned(), cert: cert.to_owned() }
-            }
-            source => TlsError::Unusable { path: cert.to_owned(), source },
+        ring::sign::any_supported_type(&secret).map_err(|_| TlsError::NotKey(key.clone()))?;
+        let unusable = |error| match error {
+            rustls::Error::InconsistentKeys(_) => TlsError::Mismatch(key.clone(), cert.clone()),
+            error => TlsError::Unusable(cert.clone(), error),
         };
         let mut server = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .and_then(|server| server.with_no_client_auth().with_single_cert(chain.clone(), secret))
             .map_err(unusable)?;
         server.alpn_protocols = PROTOCOLS.iter().map(|protocol| protocol.to_vec()).collect();
-        Ok(Self { chain, server: Arc::new(server) })
+        Ok(Some(TlsIdentity { chain, server: Arc::new(server) }))
     }
 }
 
@@ -205,20 +159,14 @@ impl Tls {
     }
 }
 
-impl fmt::Debug for Tls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Tls").field(&self.0.load()).finish()
-    }
-}
-
 // === impl TlsError ===
 
 impl TlsError {
     /// Returns the setting of [`TlsConfig`] at fault. If a setting is missing, returns the one that requires it.
     pub fn key(&self) -> &'static str {
         match self {
-            Self::NoKey | Self::CertUnread { .. } | Self::NotCert { .. } | Self::Unusable { .. } => "cert",
-            Self::NoCert | Self::KeyUnread { .. } | Self::NotKey { .. } | Self::Mismatch { .. } => "key",
+            Self::NoKey | Self::CertUnread(..) | Self::NotCert(_) | Self::Unusable(..) => "cert",
+            Self::NoCert | Self::KeyUnread(..) | Self::NotKey(_) | Self::Mismatch(..) => "key",
             Self::AdminOnly => "admin",
         }
     }

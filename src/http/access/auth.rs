@@ -93,8 +93,8 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         match self.access.admit(&request, request.body().peer(), self.is_loopback) {
             Ok(caller) => {
-                if let Some(Client::Key(_)) = caller.client {
-                    request.body().authenticate();
+                if let Some(Client::Key(key)) = caller.client {
+                    request.body().authenticate(key);
                 }
                 let head = RequestHead::check(&request, &self.hint);
                 Either::Left(self.inner.call(Admitted { head, body: request.into_body(), caller }))

@@ -1,7 +1,6 @@
 use std::future::pending;
 
 use http_body_util::Full;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
 
@@ -32,21 +31,6 @@ async fn assert_closes(
 async fn silent_connection_is_closed() {
     let limit = config().first_byte_timeout;
     assert_closes(&Activity::default(), pending(), Closed::FirstByte, limit).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn slowly_sent_request_head_is_closed() {
-    let activity = Arc::new(Activity::default());
-    let (mut near, far) = tokio::io::duplex(64);
-    let mut watched = Watched::new(far, activity.clone());
-    let dribble = async {
-        loop {
-            near.write_all(b"x").await.unwrap();
-            watched.read_u8().await.unwrap();
-            time::sleep(Duration::from_secs(1)).await;
-        }
-    };
-    assert_closes(&activity, dribble, Closed::Head, config().head_timeout).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,65 +77,46 @@ async fn answered_pings_do_not_count_as_reading() {
     let pings = async {
         loop {
             time::sleep(Duration::from_secs(1)).await;
-            let _ = noted(&activity, Poll::Ready(Ok(17)));
+            activity.write_polled(false);
         }
     };
     assert_closes(&activity, pings, Closed::Stalled, config().stall_timeout).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn stalled_write_is_closed() {
-    let activity = Arc::new(Activity::default());
-    let (_near, far) = tokio::io::duplex(64);
-    let mut watched = Watched::new(far, activity.clone());
-    let writes = async { watched.write_all(&[0; 100]).await.unwrap() };
-    assert_closes(&activity, writes, Closed::Stalled, config().stall_timeout).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn slow_reader_is_not_closed() {
-    let activity = Arc::new(Activity::default());
-    let (mut near, far) = tokio::io::duplex(64);
-    let mut watched = Watched::new(far, activity.clone());
-    let config = config();
-    let reading = async {
-        for _ in 0..20 {
-            time::sleep(config.stall_timeout / 2).await;
-            near.read_u8().await.unwrap();
-        }
-    };
+/// Returns whether a displaced connection may answer a request that arrives at the same moment. Otherwise, the
+/// connection is cut off.
+async fn finishes(activity: &Activity, may_finish: bool) -> bool {
+    activity.displace(may_finish);
     tokio::select! {
-        _ = watched.write_all(&[0; 100]) => unreachable!(),
-        reason = activity.expired(&config) => panic!("{reason:?}"),
-        () = reading => {}
+        () = activity.finish.notified() => true,
+        () = activity.cut_off.notified() => false,
     }
 }
 
-/// Returns the eviction class of a connection after the watchdog has run for `wait`.
-async fn standing_after(activity: &Activity, wait: Duration) -> EvictionClass {
-    let config = config();
-    tokio::select! {
-        _ = activity.expired(&config) => unreachable!("the connection closed early"),
-        () = time::sleep(wait) => activity.standing().0,
+#[tokio::test]
+async fn displaced_connection_is_cut_off_or_finishes() {
+    for (version, expected) in [(http::Version::HTTP_11, true), (http::Version::HTTP_2, false)] {
+        let idle = Arc::new(Activity::default());
+        drop(idle.begin_request(version));
+        assert_eq!(finishes(&idle, true).await, expected, "{version:?}");
+        assert!(!finishes(&idle, false).await, "{version:?}");
+        let _in_flight = idle.begin_request(version);
+        assert!(!finishes(&idle, true).await, "{version:?}");
     }
+    let new = Activity::default();
+    new.has_read.store(true, Relaxed);
+    assert!(!finishes(&new, true).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_request_head_can_be_displaced_after_a_grace() {
-    let head = Activity::default();
-    assert_eq!(head.standing().0, EvictionClass::Idle);
-    head.has_read.store(true, Relaxed);
-    assert_eq!(standing_after(&head, HEAD_GRACE / 2).await, EvictionClass::Busy);
-    assert_eq!(standing_after(&head, HEAD_GRACE * 2).await, EvictionClass::Head);
-}
-
-#[tokio::test(start_paused = true)]
-async fn displaced_connection_is_closed_at_once_or_finishes() {
-    let (new, idle) = (Activity::default(), Arc::new(Activity::default()));
-    new.displace();
-    assert_eq!(new.expired(&config()).await, Closed::Displaced);
-    idle.has_read.store(true, Relaxed);
-    drop(idle.begin_request(http::Version::HTTP_11));
-    idle.displace();
-    idle.finishing().await;
+async fn idle_ticks_count_from_the_last_request() {
+    let activity = Arc::new(Activity::default());
+    drop(activity.begin_request(http::Version::HTTP_11));
+    let config = config();
+    for _ in 0..2 {
+        let waited = time::timeout(config.idle_timeout / 2, activity.expired(&config)).await;
+        assert!(waited.is_err() && activity.idle_ticks.load(Relaxed) > 3);
+        drop(activity.begin_request(http::Version::HTTP_11));
+        assert_eq!(activity.idle_ticks.load(Relaxed), 0);
+    }
 }
