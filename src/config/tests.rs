@@ -143,6 +143,14 @@ fn errors_name_file_key_and_expected_value() {
         ("[log]\nformat = 'xml'", "FILE: log.format: \"xml\" is not one of `text` or `json`"),
         ("[log]\nlevel = 'chatty'", "FILE: log.level: \"chatty\" is not one of error, warn"),
         ("[log]\nlevel = 'a=b=c'", "FILE: log.level: \"a=b=c\": "),
+        (
+            "[verify]\nlevel = 'some'",
+            "FILE: verify.level: \"some\" is not one of `auto`, `full`, `structural`",
+        ),
+        (
+            "[verify]\non_mismatch = 'shrug'",
+            "FILE: verify.on_mismatch: \"shrug\" is not one of `pass` or `reject`",
+        ),
         ("[tracing]\nsample = 2", "FILE: tracing.sample: 2 is out of range; write a number from 0 to 1"),
         ("[tracing]\nurl = 'http://127.0.0.1'", "FILE: tracing.url: unknown key; valid keys here are"),
         (
@@ -376,23 +384,4 @@ fn flags_override_the_file() {
     assert_eq!(config.log.level, "debug");
     assert_eq!(config.log.format, LogFormat::Text);
     assert_eq!(config.upstream.endpoints[0].url.resolve().unwrap(), "http://127.0.0.1:2");
-}
-
-#[test]
-fn errors_name_the_flag() {
-    let load = |sources: Sources| sources.load().unwrap_err().to_string();
-    let chatty = load(Sources::none().with_flag("log.level", Some("chatty")));
-    assert!(chatty.starts_with("the flags: log.level: "), "{chatty}");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(DOCUMENTED);
-    let node = Sources::none().with_file(Some(path)).with_upstreams(vec!["localhost:8545".to_owned()]);
-    let node = load(node);
-    assert!(node.starts_with("--upstream: url: the scheme must be http or https"), "{node}");
-}
-
-#[test]
-fn error_names_the_missing_file() {
-    let error = Sources::none().with_file(Some("no/such.toml".into())).load().unwrap_err();
-    assert_eq!(error.to_string(), "no/such.toml: no such file");
-    let error = Sources::none().with_file(Some(std::env::temp_dir())).load().unwrap_err();
-    assert!(error.to_string().ends_with(": this is a directory; name the file in it"), "{error}");
 }

@@ -88,26 +88,6 @@ async fn panic_fails_only_its_own_call() {
     assert_eq!((&replies[0]["result"], &replies[2]["result"]), (&json!(""), &json!("")));
 }
 
-#[tokio::test]
-async fn requests_over_the_limit_are_shed_until_an_answer_is_read() {
-    let edge = edge(&Config { max_in_flight: 2, ..Config::default() });
-    let fine = call("fine", &json!([])).to_string();
-    let hanging = tokio::spawn(edge.clone().oneshot(post(&call("hang", &json!([])).to_string())));
-    tokio::task::yield_now().await;
-    // The call is answered, but the client has not read the body yet.
-    let Ok(untaken) = edge.clone().oneshot(post(&fine)).await;
-
-    let Ok(shed) = edge.clone().oneshot(post(&fine)).await;
-    assert_eq!(shed.status(), StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(shed.headers()["retry-after"], "1");
-    let (_, reply) = send(&edge, &fine).await;
-    assert_eq!(reply["error"]["code"], -32013);
-
-    drop(untaken);
-    assert_eq!(send(&edge, &fine).await.0, StatusCode::OK);
-    hanging.abort();
-}
-
 #[tokio::test(start_paused = true)]
 async fn batch_entries_run_concurrently_within_the_bound() {
     let edge = edge(&Config { batch_concurrency: 5, ..Config::default() });
@@ -129,21 +109,6 @@ async fn oversized_batch_answer_is_an_error_and_ends_the_batch() {
         let message = reply["error"]["message"].as_str().unwrap();
         assert!(reply["error"]["code"] == -32600 && message.contains("exceed 10240 bytes"), "{message}");
     }
-}
-
-#[tokio::test]
-async fn request_bodies_over_the_shared_budget_are_refused() {
-    let edge = edge(&Config::default());
-    // The budget of these tests is 1 MiB: one such request fits, but not two.
-    let large = call("hang", &json!([0, "x".repeat(700 << 10)])).to_string();
-    let hanging = tokio::spawn(edge.clone().oneshot(post(&large)));
-    tokio::task::yield_now().await;
-    let (status, reply) = send(&edge, &large).await;
-    assert_eq!((status, &reply["error"]["code"]), (StatusCode::SERVICE_UNAVAILABLE, &json!(-32013)));
-    hanging.abort();
-    let _ = hanging.await;
-    let (status, _) = send(&edge, &large.replace("hang", "fine")).await;
-    assert_eq!(status, StatusCode::OK);
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,19 +139,6 @@ async fn writes_in_a_batch_run_alone_and_in_order() {
     assert_eq!(order, methods);
     let alone = log.iter().filter(|(method, others)| method.starts_with("eth_send") && *others == 0);
     assert_eq!(alone.count(), 2);
-}
-
-#[tokio::test]
-async fn unread_answers_share_one_bound() {
-    let edge = edge(&Config::default());
-    // The budget of these tests is 1 MiB: one such answer fits, but not two. Small answers always fit.
-    let large = call("fine", &json!([700 << 10])).to_string();
-    let Ok(untaken) = edge.clone().oneshot(post(&large)).await;
-    let (status, reply) = send(&edge, &large).await;
-    assert_eq!((status, &reply["error"]["code"]), (StatusCode::SERVICE_UNAVAILABLE, &json!(-32013)));
-    assert_eq!(send(&edge, &call("fine", &json!([1000])).to_string()).await.0, StatusCode::OK);
-    drop(untaken);
-    assert_eq!(send(&edge, &large).await.0, StatusCode::OK);
 }
 
 #[tokio::test]

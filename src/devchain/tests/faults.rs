@@ -60,50 +60,6 @@ async fn delayed_answer_is_old_and_queued_answer_is_fresh() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn delay_and_failure_apply_together() {
-    let chain = node();
-    chain.fail(Fault::Status(500)).once();
-    chain.fail(Fault::Delay(SECOND)).once();
-    let start = Instant::now();
-    assert!(matches!(ask_head(&chain).await, NodeResponse::Reply { status: 500, .. }));
-    assert_eq!(start.elapsed(), SECOND);
-}
-
-#[tokio::test]
-async fn every_transport_fault_is_applied() {
-    let chain = node();
-    let whole = br#"{"jsonrpc":"2.0","id":1,"result":"0x3"}"#.len();
-
-    chain.fail(Fault::Reset).once();
-    assert_eq!(ask_head(&chain).await, NodeResponse::Reset { sent: Bytes::new() });
-    chain.fail(Fault::ResetMidBody).once();
-    let NodeResponse::Reset { sent } = ask_head(&chain).await else { panic!() };
-    assert_eq!(sent.len(), whole / 2);
-
-    chain.fail(Fault::Status(503)).once();
-    let NodeResponse::Reply { status, headers, body, .. } = ask_head(&chain).await else { panic!() };
-    assert_eq!((status, headers[0].1.as_str()), (503, "text/html"));
-    assert!(body.starts_with(b"<html>"));
-
-    chain.fail(Fault::RateLimited { retry_after: Some(7) }).once();
-    let NodeResponse::Reply { status, headers, .. } = ask_head(&chain).await else { panic!() };
-    assert_eq!((status, headers[1].clone()), (429, ("retry-after", "7".to_owned())));
-    chain.fail(Fault::RateLimited { retry_after: None }).once();
-    let NodeResponse::Reply { status: 429, headers, .. } = ask_head(&chain).await else { panic!() };
-    assert_eq!(headers.len(), 1);
-
-    for fault in [Fault::Garbage, Fault::Truncated] {
-        chain.fail(fault).once();
-        let NodeResponse::Reply { status: 200, body, .. } = ask_head(&chain).await else { panic!() };
-        assert!(serde_json::from_slice::<Value>(&body).is_err() && !body.is_empty());
-    }
-    chain.fail(Fault::Drip(SECOND)).once();
-    let NodeResponse::Reply { body, drip: Some(SECOND), .. } = ask_head(&chain).await else { panic!() };
-    assert_eq!(body.len(), whole);
-    assert!(truthful(&ask_head(&chain).await));
-}
-
 #[tokio::test]
 async fn fault_decides_whether_a_sent_transaction_arrives() {
     use alloy_eips::eip2718::Encodable2718;
@@ -181,20 +137,6 @@ async fn wrong_hash_answers_with_other_true_content() {
 }
 
 #[tokio::test]
-async fn transactions_and_receipts_can_be_left_out() {
-    let chain = node();
-    let hash = chain.hash_at(2).unwrap();
-    let (told, mut truth) = lied(&chain, Lie::EmptiedTransactions, "eth_getBlockByHash", (hash, true)).await;
-    truth["transactions"] = json!([]);
-    assert_eq!(told, truth);
-    let (told, _) = lied(&chain, Lie::EmptiedTransactions, "eth_getBlockReceipts", [hash]).await;
-    assert_eq!(told, json!([]));
-    let (told, mut truth) = lied(&chain, Lie::Shortened, "eth_getBlockReceipts", [hash]).await;
-    truth.as_array_mut().unwrap().pop();
-    assert_eq!(told, truth);
-}
-
-#[tokio::test]
 async fn receipts_can_be_of_another_transaction_or_an_orphan() {
     let chain = node();
     let orphan = chain.head().hash;
@@ -228,19 +170,6 @@ async fn foreign_block_is_valid_but_not_of_this_chain() {
         assert!(chain.block_json(block.header.hash, true).is_none());
     }
     lied(&chain, Lie::ForeignBlock, "eth_getBlockReceipts", ["latest"]).await;
-}
-
-#[tokio::test]
-async fn single_members_can_be_changed() {
-    let chain = node();
-    let lie = || Lie::Field(String::from("gasUsed"), json!("0x7"));
-    let (told, mut truth) = lied(&chain, lie(), "eth_getBlockByNumber", ("latest", false)).await;
-    truth["gasUsed"] = json!("0x7");
-    assert_eq!(told, truth);
-    let (told, _) = lied(&chain, lie(), "eth_getBlockReceipts", ["latest"]).await;
-    assert!(told.as_array().unwrap().iter().all(|receipt| receipt["gasUsed"] == "0x7"));
-    let (told, _) = lied(&chain, Lie::Field(String::new(), json!("0x1")), "eth_chainId", ()).await;
-    assert_eq!(told, "0x1");
 }
 
 #[tokio::test]

@@ -309,25 +309,6 @@ async fn url_in_the_wrong_place_is_not_shown() {
 }
 
 #[tokio::test]
-async fn suspicious_settings_are_warned_about() {
-    let node = upstream::devchain().run().await;
-    let config = file("warnings.toml", "call_timeout = '10s'\nmax_bytes_in_flight = '100 MiB'\n");
-    let arguments = ["--upstream", &node.url(), "--config", config.to_str().unwrap()];
-    let ran = output(holdfast(&[&["check"][..], &arguments].concat())).await;
-    let report = text(&ran.stdout);
-    assert_eq!(ran.status.code(), Some(0), "{report}");
-    let listen = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-    let program = Program::start(holdfast(&[&listen[..], &arguments].concat()));
-    program.says("serves clients").await;
-    for said in
-        ["call_timeout: 10 s is not longer than upstream.timeout", "max_bytes_in_flight: 100.0 MiB for all"]
-    {
-        assert!(report.contains(said), "{report}");
-        assert!(program.said().contains(said), "{}", program.said());
-    }
-}
-
-#[tokio::test]
 async fn check_refuses_the_same_configurations_as_serve() {
     let node = upstream::devchain().run().await;
     let authority = Authority::new();
