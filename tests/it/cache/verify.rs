@@ -18,6 +18,7 @@ use tokio::time;
 
 use crate::support::{
     client,
+    doubles::KnownBlocks,
     in_memory::{self, InMemory},
     method::{BLOCK_BY_HASH, BLOCK_BY_NUMBER, RECEIPT, RECEIPTS, TRANSACTION},
     nodes::{hash, truth},
@@ -600,27 +601,6 @@ async fn uncacheable_block_is_not_fetched_whole_for_its_parts() {
 
 // ## The verifier alone
 
-/// A cache with at most one block.
-struct Held(Option<Arc<Verified<Block>>>);
-
-impl Known for Held {
-    fn block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
-        self.0.clone().filter(|block| block.hash() == hash)
-    }
-
-    fn receipts(&self, _: BlockHash) -> Option<Arc<Verified<Receipts>>> {
-        None
-    }
-
-    fn at(&self, _: BlockNumber) -> Option<BlockHash> {
-        None
-    }
-
-    fn was_final(&self, _: BlockNumber) -> bool {
-        false
-    }
-}
-
 /// A cache that panics at a lookup, to simulate a bug.
 struct Panics;
 
@@ -666,8 +646,14 @@ fn verifier(level: Demand, chain_id: u64) -> Verifier {
     verifier
 }
 
-async fn check(verifier: &Verifier, json: Bytes, held: Held) -> Result<Arc<Verified<Block>>, Failure> {
-    let check = Check::new(verifier.clone(), Query::new(Part::Block, Tag::Latest), Arc::new(held));
+/// Checks a block beside a cache with at most one block.
+async fn check(
+    verifier: &Verifier,
+    json: Bytes,
+    held: Option<Arc<Verified<Block>>>,
+) -> Result<Arc<Verified<Block>>, Failure> {
+    let known = KnownBlocks(move |hash| held.clone().filter(|block| block.hash() == hash));
+    let check = Check::new(verifier.clone(), Query::new(Part::Block, Tag::Latest), Arc::new(known));
     match check.examine(&"a node".into(), &Answer::Result(json)).await? {
         Some(Verdict::Passed(Content::Block(block)) | Verdict::Unproved(_, Some(Content::Block(block)))) => {
             Ok(block)
@@ -680,13 +666,13 @@ async fn check(verifier: &Verifier, json: Bytes, held: Held) -> Result<Arc<Verif
 async fn proved_content_is_not_proved_again() {
     let chain = mainnet();
     let json = chain.block_json(chain.head().hash, true).unwrap();
-    let proved = check(&verifier(Demand::Auto, 1), json.clone(), Held(None)).await.unwrap();
+    let proved = check(&verifier(Demand::Auto, 1), json.clone(), None).await.unwrap();
     assert!(proved.is_proved());
     // A verifier of another Ethereum chain accepts the same bytes, because it does not check a known block again.
     let elsewhere = verifier(Demand::Auto, 17_000);
-    assert!(check(&elsewhere, json.clone(), Held(Some(proved.clone()))).await.is_ok());
+    assert!(check(&elsewhere, json.clone(), Some(proved.clone())).await.is_ok());
     let spaced = [b" ".as_slice(), &json].concat();
-    let refused = check(&elsewhere, spaced.into(), Held(Some(proved))).await.unwrap_err();
+    let refused = check(&elsewhere, spaced.into(), Some(proved)).await.unwrap_err();
     assert_eq!(refused.as_str(), "chain");
 }
 
@@ -700,7 +686,7 @@ async fn level_in_force_is_reported_with_its_reason() {
     for number in 1..=3 {
         assert!(foreign.demands_proof(Kind::Transactions));
         let json = chain.block_json(chain.hash_at(number).unwrap(), true).unwrap();
-        assert!(!check(&foreign, json, Held(None)).await.unwrap().is_proved());
+        assert!(!check(&foreign, json, None).await.unwrap().is_proved());
     }
     assert_eq!(
         (foreign.demands(Kind::Receipts), foreign.in_force().blocks),
@@ -710,19 +696,6 @@ async fn level_in_force_is_reported_with_its_reason() {
 }
 
 // ## Time
-
-#[tokio::test(start_paused = true)]
-async fn hit_costs_no_upstream_call() {
-    let chain = mainnet();
-    let program = in_memory::program(&chain, &Config::default());
-    let params = json!([hash(&chain, 5), true]);
-    program.ask(BLOCK_BY_HASH, params.clone()).await;
-    chain.clear_calls();
-    for _ in 0..100 {
-        program.ask(BLOCK_BY_HASH, params.clone()).await;
-    }
-    assert_eq!(chain.calls_total(), 0);
-}
 
 /// This test uses the real clock, because a paused clock does not advance while proof threads work.
 #[tokio::test(flavor = "multi_thread")]
@@ -738,19 +711,4 @@ async fn passed_on_answer_does_not_wait_for_long_checks() {
     config.verify.on_mismatch = OnMismatch::Reject;
     let patient = in_memory::program(&chain, &config);
     assert_eq!(patient.cached(BLOCK_BY_HASH, params).await.0, "holdfast; fwd=miss; stored");
-}
-
-#[tokio::test]
-async fn bad_settings_are_named_with_a_hint() {
-    let cases = [
-        (["--verify", "some"], "verify.level", "auto"),
-        (["--on-mismatch", "shrug"], "verify.on_mismatch", "reject"),
-    ];
-    for (flags, key, right) in cases {
-        let command = holdfast(&[&["serve", "--upstream", "http://127.0.0.1:1"], &flags[..]].concat());
-        let ran = crate::support::program::output(command).await;
-        let said = crate::support::program::text(&ran.stderr);
-        assert_eq!(ran.status.code(), Some(64), "{said}");
-        assert!(said.contains(key) && said.contains(right), "{said}");
-    }
 }

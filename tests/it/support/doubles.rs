@@ -1,11 +1,14 @@
-//! Test doubles of a node: a node with few methods, and a node whose hashes do not match its content.
+//! Test doubles of a node: a node with few methods, and a node whose hashes do not match its content. And a cache with
+//! no content but blocks.
 
 use std::{collections::HashMap, fmt::Write, sync::Arc};
 
 use alloy_primitives::B256;
 use holdfast::{
+    eth::{Block, BlockHash, BlockNumber, Receipts},
     jsonrpc::{Answer, MethodName, Params},
     upstream::{Calls, Transport},
+    verify::{Known, Verified},
 };
 use parking_lot::Mutex;
 use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
@@ -21,6 +24,27 @@ pub const SIX: [&str; 6] =
 /// Words that a node exchanges for others in all its answers, and back in the calls that it receives. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Disguise(Arc<Mutex<HashMap<B256, B256>>>);
+
+/// A cache that looks up blocks with this function, and has nothing else.
+pub struct KnownBlocks<F: Fn(BlockHash) -> Option<Arc<Verified<Block>>>>(pub F);
+
+impl<F: Fn(BlockHash) -> Option<Arc<Verified<Block>>> + Send + Sync> Known for KnownBlocks<F> {
+    fn block(&self, hash: BlockHash) -> Option<Arc<Verified<Block>>> {
+        (self.0)(hash)
+    }
+
+    fn receipts(&self, _: BlockHash) -> Option<Arc<Verified<Receipts>>> {
+        None
+    }
+
+    fn at(&self, _: BlockNumber) -> Option<BlockHash> {
+        None
+    }
+
+    fn was_final(&self, _: BlockNumber) -> bool {
+        false
+    }
+}
 
 /// Returns a node that has the six operations and `others`. To all other calls it answers that it lacks the method.
 pub fn six_methods(node: Transport, others: &'static [&'static str]) -> Transport {

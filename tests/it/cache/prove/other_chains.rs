@@ -6,16 +6,17 @@ use bytes::Bytes;
 use holdfast::{
     config::Config,
     devchain::{self, DevChain},
-    eth::{At, Block, BlockHash, BlockNumber, Part, Query, Receipts, Tag},
+    eth::{At, Part, Query, Tag},
     jsonrpc::Answer,
     upstream::{Answers, Calls, EndpointConfig, EndpointParts, InProcessTransport},
-    verify::{self, Anchor, Check, Demand, Known, Level, Metrics, OnMismatch, Verdict, Verified, Verifier},
+    verify::{self, Anchor, Check, Demand, Level, Metrics, OnMismatch, Verdict, Verifier},
 };
 use serde_json::{Value, json};
 use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
 use crate::support::{
     data,
+    doubles::KnownBlocks,
     in_memory::{self, InMemory},
     method::BLOCK_BY_HASH,
 };
@@ -34,27 +35,6 @@ const BLOCKS: [(&str, u64, Option<Level>, Option<Level>); 5] = [
     ("arbitrum-150000000-block", ARBITRUM, None, Some(Level::Partial)),
 ];
 
-/// A cache without any content.
-struct Nothing;
-
-impl Known for Nothing {
-    fn block(&self, _: BlockHash) -> Option<Arc<Verified<Block>>> {
-        None
-    }
-
-    fn receipts(&self, _: BlockHash) -> Option<Arc<Verified<Receipts>>> {
-        None
-    }
-
-    fn at(&self, _: BlockNumber) -> Option<BlockHash> {
-        None
-    }
-
-    fn was_final(&self, _: BlockNumber) -> bool {
-        false
-    }
-}
-
 /// Returns a verifier for a chain. `is_listed` adds the chain to the configured Ethereum chains.
 fn verifier(chain_id: u64, is_listed: bool) -> Verifier {
     let ethereum_chains = if is_listed { vec![chain_id] } else { Vec::new() };
@@ -66,7 +46,7 @@ fn verifier(chain_id: u64, is_listed: bool) -> Verifier {
 
 /// Checks an answer. The error says why it is wrong.
 async fn check(verifier: &Verifier, asked: Query, answer: &Value) -> Result<Verdict, String> {
-    let check = Check::new(verifier.clone(), asked, Arc::new(Nothing));
+    let check = Check::new(verifier.clone(), asked, Arc::new(KnownBlocks(|_| None)));
     let answer = Answer::Result(Bytes::from(answer.to_string()));
     let found = check.examine(&"a node".into(), &answer).await.map_err(|failure| failure.to_string())?;
     Ok(found.unwrap())

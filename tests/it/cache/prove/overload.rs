@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex,
-        mpsc::{self, Receiver, SyncSender},
+        mpsc::{self, SyncSender},
     },
     time::Duration,
 };
@@ -11,9 +11,9 @@ use std::{
 use holdfast::{
     config::Config,
     devchain::DevChain,
-    eth::{Block, BlockHash, BlockNumber, Part, Query, Receipts, Tag},
+    eth::{Part, Query, Tag},
     jsonrpc::Answer,
-    verify::{Check, Known, OnMismatch, Verified, Verifier},
+    verify::{Check, OnMismatch, Verifier},
     workers::Limits,
 };
 use serde_json::{Value, json};
@@ -21,6 +21,7 @@ use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::support::{
     client::PATIENCE,
+    doubles::KnownBlocks,
     eventually,
     in_memory::{self, InMemory},
     method::{BLOCK_BY_HASH, RECEIPTS},
@@ -30,12 +31,6 @@ use crate::support::{
 
 /// One proof thread, and room for one proof in its queue.
 const TINY: Limits = Limits { threads: 1, waiting: 1, bytes: 1 << 20 };
-
-/// Blocks a proof thread that looks up known content, until the test releases the thread.
-struct Holds {
-    begins: Mutex<Option<oneshot::Sender<()>>>,
-    released: Mutex<Receiver<()>>,
-}
 
 /// A blocked proof thread.
 struct Held {
@@ -48,28 +43,6 @@ struct World {
     chain: DevChain,
     program: InMemory,
     verifier: Verifier,
-}
-
-impl Known for Holds {
-    fn block(&self, _: BlockHash) -> Option<Arc<Verified<Block>>> {
-        if let Some(begins) = self.begins.lock().unwrap().take() {
-            begins.send(()).unwrap();
-            self.released.lock().unwrap().recv().unwrap();
-        }
-        None
-    }
-
-    fn receipts(&self, _: BlockHash) -> Option<Arc<Verified<Receipts>>> {
-        None
-    }
-
-    fn at(&self, _: BlockNumber) -> Option<BlockHash> {
-        None
-    }
-
-    fn was_final(&self, _: BlockNumber) -> bool {
-        false
-    }
 }
 
 // === impl Held ===
@@ -102,7 +75,15 @@ impl World {
     async fn hold(&self) -> Held {
         let (begins, begun) = oneshot::channel();
         let (release, released) = mpsc::sync_channel(1);
-        let holds = Holds { begins: Mutex::new(Some(begins)), released: Mutex::new(released) };
+        let (begins, released) = (Mutex::new(Some(begins)), Mutex::new(released));
+        // Blocks the proof thread that looks up a known block.
+        let holds = KnownBlocks(move |_| {
+            if let Some(begins) = begins.lock().unwrap().take() {
+                begins.send(()).unwrap();
+                released.lock().unwrap().recv().unwrap();
+            }
+            None
+        });
         let check = Check::new(self.verifier.clone(), Query::new(Part::Block, Tag::Latest), Arc::new(holds));
         let block = self.chain.block_json(self.chain.head().hash, true).unwrap();
         let done = tokio::spawn(async move {
