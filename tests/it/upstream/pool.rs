@@ -510,23 +510,6 @@ async fn head_does_not_move_back_to_a_lagging_endpoint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_primary_is_replaced() {
-    let (first, second, program) = pair().await;
-    assert_eq!(followed(&program).as_deref(), FIRST);
-    first.fail(Fault::Hang).any().always();
-    for node in [&first, &second] {
-        node.mine(2);
-    }
-    time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(program.ask("eth_blockNumber", json!([])).await, "0x79");
-    assert_eq!(followed(&program).as_deref(), SECOND);
-    first.clear_faults();
-    time::sleep(Duration::from_secs(2)).await;
-    program.ask("eth_blockNumber", json!([])).await;
-    assert_eq!(followed(&program).as_deref(), SECOND, "the primary changes only when it must");
-}
-
-#[tokio::test(start_paused = true)]
 async fn pruned_final_blocks_do_not_change_the_primary() {
     for pruned in [Pruned::Null, Pruned::Error4444] {
         let (first, second, program) = pair().await;

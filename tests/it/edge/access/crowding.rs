@@ -253,17 +253,16 @@ async fn connection_without_a_key_is_closed_after_the_refusal() {
     }
 }
 
+/// Starts a proxy that answers one call an hour to each client.
+async fn one_call_an_hour(node: &upstream::Node) -> proxy::Proxy {
+    let proxy = proxy::new().upstream(node).config(|config| config.http.rate = "1/h".parse().ok());
+    proxy.config(|config| config.http.burst = std::num::NonZeroU32::new(1)).run().await
+}
+
 #[tokio::test]
 async fn connection_for_another_host_or_over_its_rate_is_closed() {
     let node = upstream::devchain().run().await;
-    let proxy = proxy::new()
-        .upstream(&node)
-        .config(|config| {
-            config.http.rate = "1/h".parse().ok();
-            config.http.burst = std::num::NonZeroU32::new(1);
-        })
-        .run()
-        .await;
+    let proxy = one_call_an_hour(&node).await;
     let mut rebound = Raw::connect(proxy.address()).await;
     rebound.write(post(&client::call("eth_chainId")).replace("localhost", "evil.example.org")).await;
     assert_eq!(rebound.response().await.status, 403);
@@ -277,14 +276,7 @@ async fn connection_for_another_host_or_over_its_rate_is_closed() {
 #[tokio::test]
 async fn refused_stream_ends_its_connection_once_others_are_answered() {
     let node = upstream::devchain().run().await;
-    let proxy = proxy::new()
-        .upstream(&node)
-        .config(|config| {
-            config.http.rate = "1/h".parse().ok();
-            config.http.burst = std::num::NonZeroU32::new(1);
-        })
-        .run()
-        .await;
+    let proxy = one_call_an_hour(&node).await;
     let stream = TcpStream::connect(proxy.address()).await.unwrap();
     let (mut send, connection) = h2::client::handshake(stream).await.unwrap();
     let ended = tokio::spawn(connection);

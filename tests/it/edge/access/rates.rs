@@ -10,7 +10,7 @@ use tokio::time;
 use super::{KEY, OTHER, batch, chain_id, key, refused, status};
 use crate::support::{
     client::{self, Response},
-    eventually, in_memory,
+    in_memory,
     one_node::raw,
     process, proxy, upstream,
 };
@@ -214,22 +214,6 @@ async fn blocks_fetched_for_logs_count_against_the_rate() {
     }
     time::advance(Duration::from_secs(2)).await;
     assert!(search("0x18", "0x1a").await);
-}
-
-#[tokio::test]
-async fn rate_recovers_in_real_time() {
-    let node = upstream::devchain().run().await;
-    let proxy = proxy::new()
-        .upstream(&node)
-        .config(|config| {
-            config.http.rate = "2/s".parse().ok();
-            config.http.burst = NonZeroU32::new(1);
-        })
-        .run()
-        .await;
-    let client = client::http(&proxy);
-    eventually("a refusal", async || client.call("eth_chainId", json!([])).await.status == 429).await;
-    eventually("recovery", async || client.call("eth_chainId", json!([])).await.status == 200).await;
 }
 
 #[tokio::test]
