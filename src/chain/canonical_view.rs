@@ -149,11 +149,6 @@ impl CanonicalView {
         self.branch.lags()
     }
 
-    #[cfg(test)]
-    pub(super) fn links(&self) -> Vec<Link> {
-        self.branch.window.up_to(BlockNumber(u64::MAX)).collect()
-    }
-
     // ## Heads
 
     /// Returns the numbers to request in order to relate `head` to the tracked branch. `None` if there are none or too

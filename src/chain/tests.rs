@@ -86,6 +86,11 @@ fn tracked(link: Link) -> Lookup {
     Lookup::Tracked { hash: link.hash, fresh: true }
 }
 
+/// Returns the tracked blocks.
+fn links(tracker: &Tracker) -> Vec<Link> {
+    tracker.branch.window.up_to(BlockNumber(u64::MAX)).collect()
+}
+
 // === impl Told ===
 
 impl Told {
@@ -156,7 +161,7 @@ impl Told {
     }
 
     fn numbers(&self) -> Vec<u64> {
-        self.tracker.links().iter().map(|link| link.number.0).collect()
+        links(&self.tracker).iter().map(|link| link.number.0).collect()
     }
 }
 

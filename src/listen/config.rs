@@ -15,7 +15,7 @@ pub fn most_files(connections: u64) -> u64 {
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Maximum number of open connections that have sent a request. At the cap, a new connection displaces an open one:
-    /// see [`victim`](super::victim).
+    /// see `victim.rs`.
     pub max: usize,
     /// Maximum time from accepting a connection to its first byte. Even a client that connects in advance sends its
     /// first request sooner. Not configurable: only tests change it.

@@ -55,9 +55,6 @@ const BLOCKS_A_TURN: usize = 256;
 /// Number of blocks of a range that cost a client as much as a call.
 const BLOCKS_A_CALL: usize = 1000;
 
-/// Size in bytes of an answer that is joined in the calling task.
-const SMALL: usize = 256 << 10;
-
 /// Result of one plan.
 pub(super) enum Attempt {
     Answered(Answered),
@@ -497,9 +494,6 @@ where
             };
             joined.add(number, found)?;
         }
-        match joined.len() {
-            ..=SMALL => Ok(joined.answer()),
-            size => tools.apart(size, || joined.answer()).await,
-        }
+        tools.answer(joined).await
     }
 }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use super::found::Joined;
 use crate::{
     cache::IndexedLogs,
     chain::{Link, Stamp},
     eth::{BlockHash, BlockNumber, Receipts, Tag},
     proxy::{
-        call::{client_limit::ClientConcurrency, packet::PacketContext},
+        call::{client_limit::ClientConcurrency, outcome::Answered, packet::PacketContext},
         config::LogsConfig,
         error::CallError,
         head::{HeadTracker, SharedView},
@@ -18,6 +19,9 @@ use crate::{
     verify::{Kind, Verified, Verifier},
     workers::{Patience, Workers},
 };
+
+/// Size in bytes of an answer that is joined in the calling task.
+const SMALL: usize = 256 << 10;
 
 /// The components that find logs.
 #[derive(Clone, Debug)]
@@ -77,6 +81,14 @@ impl LogTools {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, CallError> {
         self.workers.run(size, Patience::Unlimited, work).await.map_err(|_| CallError::Overloaded)
+    }
+
+    /// Returns the answer that has these logs. Copying many of them takes milliseconds.
+    pub(super) async fn answer(&self, joined: Joined) -> Result<Answered, CallError> {
+        match joined.len() {
+            ..=SMALL => Ok(joined.answer()),
+            size => self.apart(size, || joined.answer()).await,
+        }
     }
 
     /// Indexes the logs of receipts, and stores the indexes. Receipts in an unknown form get none.

@@ -4,13 +4,16 @@ use proptest::prelude::*;
 
 use super::{Outcome, World};
 use crate::{
-    chain::{Link, Lookup, Stamp, tests::model::Id},
+    chain::{
+        Link, Lookup, Stamp,
+        tests::{links, model::Id},
+    },
     eth::{BlockHash, BlockNumber},
 };
 
 impl World {
     pub(super) fn tracked_window(&self) -> Vec<Id> {
-        self.tracker.links().iter().map(|link| Id::of(link.hash)).collect()
+        links(&self.tracker).iter().map(|link| Id::of(link.hash)).collect()
     }
 
     /// Checks that the window is one gapless branch of the true tree, within its capacity.
@@ -18,7 +21,7 @@ impl World {
         let window = self.tracked_window();
         prop_assert!(window.len() <= self.rules.window);
         prop_assert!(window.windows(2).all(|pair| self.model.parent(pair[1]) == pair[0]));
-        for (link, id) in self.tracker.links().iter().zip(&window) {
+        for (link, id) in links(&self.tracker).iter().zip(&window) {
             prop_assert_eq!(*link, self.model.link(*id));
         }
         prop_assert_eq!(self.tracker.head().map(|head| Id::of(head.hash)), window.last().copied());
